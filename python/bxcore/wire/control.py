@@ -1,0 +1,33 @@
+"""Messages that every framed socket understands."""
+
+from enum import Enum
+
+import attrs
+
+
+class ErrorCode(Enum):
+    """Why a request was not carried out. Each has an entry in docs/runbook.md."""
+
+    BAD_FRAME = "bad_frame"
+    BAD_VERSION = "bad_version"
+    BAD_MESSAGE = "bad_message"
+    FORBIDDEN = "forbidden"
+    DEADLINE = "deadline"
+    TOO_BUSY = "too_busy"
+    INTERNAL = "internal"
+    NOT_READY = "not_ready"
+    NO_SESSION = "no_session"
+    SESSION_EXISTS = "session_exists"
+    SESSION_DAMAGED = "session_damaged"
+    NO_TURN = "no_turn"
+    TEXT_TOO_LONG = "text_too_long"
+    STATE_UNWRITABLE = "state_unwritable"
+    LAGGED = "lagged"
+
+
+@attrs.frozen(kw_only=True)
+class WireFault:
+    """kind `error`. Always the last frame of a response. `detail` never quotes a value of the request."""
+
+    code: ErrorCode
+    detail: str

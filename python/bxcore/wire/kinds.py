@@ -1,0 +1,52 @@
+"""Message kind -> type: the whole vocabulary of the framed sockets on one screen.
+
+A kind that is not here is `bad_message`. tests/fixtures/wire/<kind>.json pins the bytes of each.
+"""
+
+from collections.abc import Mapping
+
+from bxcore.wire import channel, control, tools
+
+KINDS: Mapping[str, type] = {
+    "error": control.WireFault,
+    # loop.sock, to loopd
+    "user_message": channel.UserMessage,
+    "turn_follow": channel.TurnFollow,
+    "turn_cancel": channel.TurnCancel,
+    "session_list": channel.SessionList,
+    "session_show": channel.SessionShow,
+    "cache_report": channel.CacheReport,
+    "self_test": channel.SelfTest,
+    "loop_status": channel.LoopStatus,
+    # loop.sock, from loopd
+    "message_accepted": channel.MessageAccepted,
+    "turn_started": channel.TurnStarted,
+    "turn_waiting": channel.TurnWaiting,
+    "prompt_progress": channel.PromptProgress,
+    "reasoning_delta": channel.ReasoningDelta,
+    "text_delta": channel.TextDelta,
+    "tool_called": channel.ToolCalled,
+    "tool_returned": channel.ToolReturned,
+    "turn_notice": channel.TurnNotice,
+    "step_usage": channel.StepUsage,
+    "turn_ended": channel.TurnEnded,
+    "turn_snapshot": channel.TurnSnapshot,
+    "turn_cancel_noted": channel.TurnCancelNoted,
+    "session_summary": channel.SessionSummary,
+    "session_list_end": channel.SessionListEnd,
+    "session_record": channel.SessionRecord,
+    "session_show_end": channel.SessionShowEnd,
+    "cache_row": channel.CacheRow,
+    "cache_report_end": channel.CacheReportEnd,
+    "check_result": channel.CheckResult,
+    "self_test_end": channel.SelfTestEnd,
+    "loop_status_report": channel.LoopStatusReport,
+    # broker.sock
+    "tool_request": tools.ToolRequest,
+    "tool_pending": tools.ToolPending,
+    "tool_result": tools.ToolResult,
+    "tool_failed": tools.ToolFailed,
+    "tool_denied": tools.ToolDenied,
+}
+
+KIND_OF: Mapping[type, str] = {message: kind for kind, message in KINDS.items()}
