@@ -1,0 +1,1 @@
+"""inferproxy: bytes between loopd and the model server, unread. Standard library only."""

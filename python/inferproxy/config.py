@@ -1,0 +1,124 @@
+"""Reads inferproxy.toml: where to listen, the one upstream, the limits. Every fault at once.
+
+tomllib and not bxcore.config, which brings tomlkit and cattrs: this role holds nothing but an address,
+and what holds nothing should load nothing.
+"""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bxcore.errors import ConfigError
+
+_UPSTREAM_FORM = 'expected "http://host:port" or "unix:/absolute/path"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upstream:
+    """The one peer: a host and port, or a Unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One file, one type; the defaults live here."""
+
+    listen: Path
+    upstream: Upstream
+    max_connections: int = 32
+    accept_burst: int = 32
+    accept_per_second: int = 16
+    idle_ms: int = 900_000
+    connect_ms: int = 5_000
+
+
+# Each connection takes six descriptors, and 1024 is the usual limit of a process.
+_RANGES = {
+    "max_connections": (1, 128),
+    "accept_burst": (1, 10_000),
+    "accept_per_second": (1, 10_000),
+    "idle_ms": (1_000, 86_400_000),
+    "connect_ms": (10, 60_000),
+}
+
+
+def load(path: Path) -> Config:
+    """Return what `path` says, or raise ConfigError with one line for each fault."""
+    text = _read(path)
+    try:
+        untrusted = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    faults = _Faults(path, text)
+    for key in untrusted.keys() - {"listen", "upstream"} - _RANGES.keys():
+        faults.add(key, "unknown key")
+    listen = _string(untrusted, "listen", faults)
+    upstream = parse_upstream(_string(untrusted, "upstream", faults), faults)
+    numbers = {key: _number(untrusted[key], key, faults) for key in _RANGES if key in untrusted}
+    faults.raise_if_any()
+    return Config(listen=Path(listen), upstream=upstream, **numbers)
+
+
+def parse_upstream(text: str, faults: "_Faults") -> Upstream:
+    """Return the address that `text` spells; a fault where it is not exactly host and port, or a path."""
+    if text.startswith("unix:/"):
+        return Upstream(path=text.removeprefix("unix:"))
+    try:
+        url = urlsplit(text)
+        host, port = url.hostname or "", url.port or 80
+    except ValueError:  # a port that is no number, an unclosed bracket
+        host, port, url = "", 0, urlsplit("")
+    more_than_an_address = url.path.strip("/") or url.query or url.fragment or "@" in url.netloc
+    if url.scheme == "https":
+        faults.add("upstream", f"{_UPSTREAM_FORM}; https cannot be forwarded unread")
+    elif url.scheme != "http" or not host or more_than_an_address:
+        faults.add("upstream", _UPSTREAM_FORM)
+    return Upstream(host=host, port=port)
+
+
+class _Faults:
+    """Collects what is wrong, each with the line of its key."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path = path
+        self._lines = text.splitlines()
+        self._faults: list[tuple[int, str]] = []
+
+    def add(self, key: str, fault: str) -> None:
+        written = re.compile(rf"\s*\[?[\"']?{re.escape(key)}\b")
+        line = next((number for number, line in enumerate(self._lines, 1) if written.match(line)), 1)
+        self._faults.append((line, f"{self._path}:{line}: {key}: {fault}"))
+
+    def raise_if_any(self) -> None:
+        if self._faults:
+            raise ConfigError("\n".join(text for _, text in sorted(self._faults)))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 from byte {error.start} on") from error
+
+
+def _string(untrusted: dict[str, object], key: str, faults: _Faults) -> str:
+    value = untrusted.get(key)
+    if isinstance(value, str) and value:
+        return value
+    faults.add(key, "missing" if value is None else "expected text that is not empty")
+    return ""
+
+
+def _number(value: object, key: str, faults: _Faults) -> int:
+    low, high = _RANGES[key]
+    if type(value) is int and low <= value <= high:
+        return value
+    faults.add(key, f"expected a whole number from {low} to {high}")
+    return low
