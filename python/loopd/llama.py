@@ -1,0 +1,337 @@
+"""The model server, as loopd sees it: one streamed completion, and the few questions asked beside it.
+
+Reads and writes: the Unix socket of inferproxy. Invariant: nothing here asks the model anything but
+what `stream` was given, and a stream that was left or cancelled has its connection closed
+at once, which frees the slot. Threads: stateless, so any number. Specified in docs/inference-contract.md.
+"""
+
+import hashlib
+import json
+import select
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+
+from bxcore.deadline import Clock, Deadline
+from bxcore.errors import UpstreamError
+from bxcore.wire.channel import WaitReason
+from loopd import modelfaults, stream
+from loopd.cancel import CancelToken
+from loopd.modelfaults import (
+    Cancelled,
+    ContextFull,
+    ModelLoading,
+    ServerAway,
+    ServerLost,
+    ServerProtocol,
+    ServerRefused,
+    ServerSilent,
+    SlotBusy,
+)
+from loopd.stream import Delta
+from loopd.unixhttp import Exchange, Guard, Watch
+from loopd.waits import Liveness, Look, OnWait, Queue, Until, Waits
+
+__all__ = [
+    "CancelToken",
+    "Cancelled",
+    "ContextFull",
+    "ModelLoading",
+    "ModelServer",
+    "Props",
+    "ServerAway",
+    "ServerLost",
+    "ServerProtocol",
+    "ServerRefused",
+    "ServerSilent",
+    "SlotBusy",
+    "SlotState",
+    "Waits",
+]
+
+_MAX_ANSWER = 64 * 1024 * 1024
+"""Bytes of one JSON answer; the tokens of a full context as JSON make a few MB."""
+
+_LOOK_MS = 1_000
+_LOADING_LOOK_MS = 500
+_AWAY_RETRY_MS = 250
+
+
+@attrs.frozen(kw_only=True)
+class Props:
+    """What the server says of itself. `model` is its alias or file name, `defaults` its sampling, for the eye."""
+
+    template_sha256: str
+    n_ctx: int
+    total_slots: int
+    model: str
+    defaults: str
+
+
+@attrs.frozen(kw_only=True)
+class SlotState:
+    """One slot as /slots shows it."""
+
+    id: int
+    n_ctx: int
+    busy: bool
+
+
+class _HeadersCame(Exception):
+    """The request left the queue while we looked at the slots."""
+
+
+class ModelServer:
+    """Speaks to one llama-server through a Unix socket. `model` names the model where a router serves several."""
+
+    def __init__(self, socket_path: Path, *, clock: Clock, waits: Waits, model: str = "") -> None:
+        self._path, self._clock, self._waits, self._model = socket_path, clock, waits, model
+
+    def stream(self, body: bytes, *, cancel: CancelToken, on_wait: OnWait) -> Iterator[Delta]:
+        """Send the completion request `body` and yield its deltas, Finished last.
+
+        Closing the iterator gives the request up. Raises the errors of loopd.modelfaults; each is final.
+        """
+        with cancel.waking() as wake:
+            call = _Call(body, cancel=cancel, wake=wake, on_wait=on_wait)
+            with closing(self._accepted(call)) as exchange:
+                exchange.guard.watch = Liveness(self._clock, limit_ms=self._waits.liveness_ms)
+                if exchange.content_type != "text/event-stream":
+                    raise ServerProtocol(
+                        f"the model server answered {exchange.content_type or 'nothing'}, not a stream"
+                    )
+                yield from stream.deltas(exchange.pieces())
+
+    def end_reasoning(self, completion_id: str) -> bool:
+        """Tell a running completion to stop thinking; say whether the server took the order."""
+        order = json.dumps({"id": completion_id, "action": "reasoning_end"}).encode()
+        return self._ask("POST", "/v1/chat/completions/control", order).get("success") is True
+
+    def props(self) -> Props:
+        """Return what the server serves. Raises ModelLoading while it is not ready."""
+        answer = self._ask("GET", self._of_model("/props"))
+        defaults = _table(answer, "default_generation_settings")
+        return Props(
+            # The served text, not the file: the server drops a trailing newline.
+            template_sha256=hashlib.sha256(_string(answer, "chat_template").encode()).hexdigest(),
+            n_ctx=_count(defaults, "n_ctx"),
+            total_slots=_count(answer, "total_slots"),
+            model=str(answer.get("model_alias") or Path(str(answer.get("model_path") or "unknown")).name),
+            defaults=_defaults(defaults),
+        )
+
+    def slots(self) -> tuple[SlotState, ...]:
+        """Return the state of each slot. Not more often than every 2 s: see docs/inference-contract.md."""
+        return self._slots(Guard(self._until(self._waits.liveness_ms), {}))
+
+    def tokenize(self, text: str, *, parse_special: bool) -> tuple[int, ...]:
+        """Return the model's tokens of `text`, without the ones that begin every prompt."""
+        question = {"content": text, "add_special": False, "parse_special": parse_special}
+        return self._tokens(question)
+
+    def count_prompt(self, body: bytes) -> int:
+        """Return how many tokens the prompt of a completion request has. The model is not asked."""
+        prompt = _string(self._ask("POST", "/apply-template", body), "prompt")
+        return len(self._tokens({"content": prompt, "add_special": True, "parse_special": True}))
+
+    # -- one completion: through the queue ------------------------------------------------------
+
+    def _accepted(self, call: "_Call") -> Exchange:
+        """Return the exchange once a slot has taken the request. Waits for a loading model, retries briefly."""
+        loading = _Patience(limit_ms=self._waits.load_ms)
+        away = _Patience(limit_ms=self._waits.connect_ms)
+        while True:
+            began_ms = self._clock.monotonic_ms()
+            try:
+                return self._send(call)
+            except ModelLoading as fault:
+                self._until_loaded(call, loading, fault)
+            except ServerAway as fault:
+                # Lost after it had waited for long: the server broke with our request in its hands,
+                # and may break again. Nobody is helped by sending it a second time.
+                if self._clock.monotonic_ms() - began_ms > self._waits.connect_ms:
+                    raise
+                away.spend(_AWAY_RETRY_MS, fault)
+                call.on_wait(WaitReason.SERVER_AWAY, away.spent_ms, self._waits.connect_ms)
+                call.pause(_AWAY_RETRY_MS)
+
+    def _send(self, call: "_Call") -> Exchange:
+        def look() -> Look:
+            return self._look(call, guard.waiting_on)
+
+        guard = call.guard(Queue(self._clock, self._waits, look=look, on_wait=call.on_wait))
+        exchange = Exchange(self._path, method="POST", target="/v1/chat/completions", body=call.body, guard=guard)
+        if exchange.status == 200:
+            return exchange
+        with closing(exchange):
+            exchange.guard.watch = self._until(self._waits.liveness_ms)
+            raise modelfaults.from_answer(_loads(exchange.read(limit=_MAX_ANSWER)), status=exchange.status)
+
+    def _until_loaded(self, call: "_Call", patience: "_Patience", loading: UpstreamError) -> None:
+        """Poll /health until it no longer says that the model is loading."""
+        while True:
+            patience.spend(_LOADING_LOOK_MS, loading)
+            call.on_wait(WaitReason.MODEL_LOADING, patience.spent_ms, self._waits.load_ms)
+            call.pause(_LOADING_LOOK_MS)
+            try:
+                self._ask("GET", "/health", guard=call.guard(self._until(_LOOK_MS)))
+            except ModelLoading as fault:
+                loading = fault
+            except UpstreamError as fault:
+                call.cancel.check()
+                # A server that restarts is refused for a moment; the patience bounds this as well.
+                loading = fault
+            else:
+                return
+
+    def _look(self, call: "_Call", fd: int) -> Look:
+        """Ask /slots about the slot that `call` waits for; leave off as soon as `fd` has something to read."""
+        guard = Guard(self._until(_LOOK_MS), {call.wake: call.cancel.check, fd: _headers_came})
+        try:
+            slots = self._slots(guard)
+        except _HeadersCame:
+            return Look.UNKNOWN
+        except ModelLoading:
+            return Look.LOADING
+        except UpstreamError:
+            call.cancel.check()
+            return Look.UNKNOWN
+        mine = [slot.busy for slot in slots if slot.id == call.slot] or [slot.busy for slot in slots]
+        return Look.BUSY if all(mine) else Look.FREE
+
+    def _slots(self, guard: Guard) -> tuple[SlotState, ...]:
+        untrusted = self._json("GET", self._of_model("/slots"), None, guard)
+        if not isinstance(untrusted, list):
+            raise ServerProtocol("the server's /slots is not a list")
+        return tuple(_slot(item) for item in untrusted)
+
+    # -- questions beside it ----------------------------------------------------------------------
+
+    def _ask(self, method: str, target: str, body: bytes | None = None, guard: Guard | None = None) -> dict[str, Any]:
+        """Return the JSON object that answers, or raise: ServerAway, ServerSilent, ServerRefused and the like."""
+        untrusted = self._json(method, target, body, guard or Guard(self._until(self._waits.liveness_ms), {}))
+        if not isinstance(untrusted, dict):
+            raise ServerProtocol(f"the answer to {target.partition('?')[0]} is not an object")
+        return untrusted
+
+    def _json(self, method: str, target: str, body: bytes | None, guard: Guard) -> object:
+        with closing(Exchange(self._path, method=method, target=target, body=body, guard=guard)) as exchange:
+            untrusted = _loads(exchange.read(limit=_MAX_ANSWER))
+            if exchange.status != 200:
+                raise modelfaults.from_answer(untrusted, status=exchange.status)
+            return untrusted
+
+    def _tokens(self, question: Mapping[str, object]) -> tuple[int, ...]:
+        model = {"model": self._model} if self._model else {}
+        tokens = self._ask("POST", "/tokenize", json.dumps({**model, **question}).encode()).get("tokens")
+        if not isinstance(tokens, list) or any(type(token) is not int for token in tokens):
+            raise ServerProtocol("the answer to /tokenize holds no list of tokens")
+        return tuple(tokens)
+
+    def _until(self, milliseconds: int) -> Watch:
+        fault = ServerSilent(f"the model server did not answer within {milliseconds} ms")
+        return Until(Deadline.after(self._clock, milliseconds=milliseconds), fault)
+
+    def _of_model(self, target: str) -> str:
+        # A router answers for itself unless it is told which of its models is meant.
+        return f"{target}?model={quote(self._model, safe='')}" if self._model else target
+
+
+class _Call:
+    """One completion request on its way: what every wait for it needs."""
+
+    def __init__(self, body: bytes, *, cancel: CancelToken, wake: int, on_wait: OnWait) -> None:
+        self.body, self.cancel, self.wake, self.on_wait = body, cancel, wake, on_wait
+        self._slot: tuple[int | None] | None = None
+
+    @property
+    def slot(self) -> int | None:
+        """The slot that the request is pinned to. Read out of the body only when somebody has to wait."""
+        if self._slot is None:
+            body = _loads(self.body)
+            slot = body.get("id_slot") if isinstance(body, dict) else None
+            self._slot = (slot if type(slot) is int else None,)
+        return self._slot[0]
+
+    def guard(self, watch: Watch) -> Guard:
+        """A guard that cancelling this call interrupts."""
+        return Guard(watch, {self.wake: self.cancel.check})
+
+    def pause(self, milliseconds: int) -> None:
+        """Sleep; raises Cancelled."""
+        select.select([self.wake], [], [], milliseconds / 1000)
+        self.cancel.check()
+
+
+class _Patience:
+    """A budget of waiting that is never filled up again, so that no change of fault waits for ever."""
+
+    def __init__(self, *, limit_ms: int) -> None:
+        self._limit_ms = limit_ms
+        self.spent_ms = 0
+
+    def spend(self, milliseconds: int, fault: UpstreamError) -> None:
+        """Use some of it up, or raise `fault` where none is left."""
+        if self.spent_ms >= self._limit_ms:
+            raise fault
+        self.spent_ms += milliseconds
+
+
+# -- the server's JSON ------------------------------------------------------------------------------
+
+
+def _headers_came() -> None:
+    raise _HeadersCame
+
+
+def _loads(untrusted: bytes) -> object:
+    """Return what JSON says, or None where it is none: an error may come as a page of a proxy's own."""
+    try:
+        value: object = json.loads(untrusted.decode())
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _slot(untrusted: object) -> SlotState:
+    if not isinstance(untrusted, dict):
+        raise ServerProtocol("the server's /slots holds something else than slots")
+    return SlotState(
+        id=_count(untrusted, "id"), n_ctx=_count(untrusted, "n_ctx"), busy=untrusted.get("is_processing") is True
+    )
+
+
+def _defaults(settings: Mapping[str, Any]) -> str:
+    params = settings.get("params")
+    known = params if isinstance(params, dict) else {}
+    shown = (f"{name} {known[name]:.4g}" for name in ("temperature", "top_p", "top_k") if _is_number(known.get(name)))
+    return ", ".join(shown) or "not shown"
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = table.get(name)
+    if not isinstance(value, dict):
+        raise ServerProtocol(f"the server's {name} is not an object")
+    return value
+
+
+def _string(table: Mapping[str, Any], name: str) -> str:
+    value = table.get(name)
+    if not isinstance(value, str):
+        raise ServerProtocol(f"the server's {name} is not a text")
+    return value
+
+
+def _count(table: Mapping[str, Any], name: str) -> int:
+    value = table.get(name)
+    if type(value) is not int or value < 0:
+        raise ServerProtocol(f"the server's {name} is not a count")
+    return value
