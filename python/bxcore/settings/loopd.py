@@ -1,0 +1,122 @@
+"""/etc/boxmaker/loopd.toml as one frozen type; defaults and units live here.
+
+In bxcore because two programs read the file: loopd, and `bxctl config check`.
+"""
+
+from decimal import Decimal
+from pathlib import Path
+
+import attrs
+
+
+def _positive(_: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{attribute.name}: expected 1 or more")
+
+
+def _not_negative(_: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+    if value < 0:
+        raise ValueError(f"{attribute.name}: expected 0 or more")
+
+
+def _between(low: str, high: str) -> "attrs._ValidatorType[Decimal]":
+    def check(_: object, attribute: "attrs.Attribute[Decimal]", value: Decimal) -> None:
+        if not Decimal(low) <= value <= Decimal(high):
+            raise ValueError(f"{attribute.name}: expected {low} to {high}")
+
+    return check
+
+
+@attrs.frozen(kw_only=True)
+class Listen:
+    """Where loopd listens. Each pair of roles has a directory of its own."""
+
+    owner: Path
+    gateway: Path | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Infer:
+    """The way to the model server, and how long to wait for it (milliseconds)."""
+
+    socket: Path
+    model: str = ""
+    """Sent as `model` where it is not empty; a router needs it."""
+    slot_wait_ms: int = attrs.field(default=600_000, validator=_positive)
+    load_wait_ms: int = attrs.field(default=180_000, validator=_positive)
+    liveness_ms: int = attrs.field(default=30_000, validator=_positive)
+    connect_ms: int = attrs.field(default=5_000, validator=_positive)
+    recheck_ms: int = attrs.field(default=30_000, validator=_not_negative)
+    """A turn that starts this long after the last word of the server asks first whether it is still the same one."""
+
+
+@attrs.frozen(kw_only=True)
+class Expect:
+    """What the start-up self-test compares the server with. The server's flags are the owner's."""
+
+    n_ctx: int = attrs.field(default=131_072, validator=_positive)
+    """Context of one slot, in tokens."""
+    slots: int = attrs.field(default=2, validator=_positive)
+    template_sha256: str = ""
+    """SHA-256 of the chat template that /props shows; empty: any, but it may not change while loopd runs."""
+    baseline_tokens: int = attrs.field(default=3_000, validator=_positive)
+    """System prompt, tool schemas and memory together may take this much."""
+
+
+@attrs.frozen(kw_only=True)
+class Slots:
+    """Which server slot serves whom. Conversations share `main`; scheduled work uses `background`."""
+
+    main: int = attrs.field(default=0, validator=_not_negative)
+    background: int = attrs.field(default=1, validator=_not_negative)
+
+
+@attrs.frozen(kw_only=True)
+class Sampling:
+    """Sent with every request; frozen into a session when it starts."""
+
+    temperature: Decimal = attrs.field(default=Decimal("0.6"), validator=_between("0", "2"))
+    top_p: Decimal = attrs.field(default=Decimal("0.95"), validator=_between("0", "1"))
+    top_k: int = attrs.field(default=20, validator=_not_negative)
+    max_tokens: int = attrs.field(default=8_192, validator=_positive)
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """Where loopd stops a model that runs away."""
+
+    thinking_tokens: int = attrs.field(default=4_096, validator=_positive)
+    thinking_slack_tokens: int = attrs.field(default=256, validator=_not_negative)
+    """Thinking that goes on this far past its cap, although it was told to end, ends the turn."""
+    steps: int = attrs.field(default=24, validator=_positive)
+    """Requests to the model in one turn."""
+    calls_per_step: int = attrs.field(default=16, validator=_positive)
+    repeats_refused: int = attrs.field(default=3, validator=_positive)
+    """The n-th equal call of a turn is answered "not run"."""
+    repeats_end: int = attrs.field(default=5, validator=_positive)
+    """The n-th equal call of a turn ends it."""
+    result_chars: int = attrs.field(default=32_768, validator=_positive)
+    """A longer tool result is cut when it is first logged; the whole text is kept beside the log."""
+    gate_wait_ms: int = attrs.field(default=3_600_000, validator=_positive)
+    """How long a turn waits for other turns of this loopd on the same slot."""
+    open_sessions: int = attrs.field(default=64, validator=_positive)
+    """Idle sessions kept in memory; the rest are read again from disk when they speak."""
+    running_turns: int = attrs.field(default=256, validator=_positive)
+    connections: int = attrs.field(default=128, validator=_positive)
+    """Clients at a time on one socket."""
+
+
+@attrs.frozen(kw_only=True)
+class LoopdSettings:
+    """The whole file."""
+
+    state: Path
+    """Directory that holds sessions/."""
+    listen: Listen
+    infer: Infer
+    expect: Expect = Expect()
+    slots: Slots = Slots()
+    sampling: Sampling = Sampling()
+    limits: Limits = Limits()
+    time_zone: str = "UTC"
+    """IANA name; the clock tool tells this zone beside UTC."""

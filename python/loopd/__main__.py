@@ -1,0 +1,129 @@
+"""loopd: runs the conversation. Holds no credential and no grant; its only peers are Unix sockets.
+
+Builds the pieces, listens at once (so that clients can be told what is being waited for), tests
+the model server in the background, and is ready when the tests pass. A test that fails stops loopd.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from bxcore import config, daemon, listener, logs
+from bxcore.deadline import Deadline, SystemClock
+from bxcore.errors import ConfigError
+from bxcore.files import DiskFiles
+from bxcore.server import Door, Server
+from bxcore.settings.loopd import LoopdSettings
+from loopd import baseline, selftest, toolbox
+from loopd.brokerport import NoBroker
+from loopd.cancel import CancelToken
+from loopd.channel import Channel
+from loopd.llama import ModelServer
+from loopd.parts import Parts
+from loopd.reports import Reports
+from loopd.selftest import Check
+from loopd.sessionlog import SessionStore
+from loopd.sessions import Sessions
+from loopd.slots import SlotGate
+from loopd.waits import Waits
+from loopd.watch import ServerWatch
+
+_DRAIN_SECONDS = 5
+
+log = logs.get("loopd")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run loopd until it is told to stop. Exit codes: 0, 74 (state), 78 (configuration, failed self-test)."""
+    parser = argparse.ArgumentParser(prog="loopd", description="Runs the conversation between owner and model.")
+    parser.add_argument("--config", type=Path, default=Path("/etc/boxmaker/loopd.toml"))
+    options = parser.parse_args(argv)
+    return daemon.run(lambda: _serve(options.config), role="loopd")
+
+
+def _serve(config_path: Path) -> int:
+    settings = config.load(config_path, LoopdSettings)
+    parts, watch = _parts(settings, _zone(settings))
+    store = SessionStore(settings.state / "sessions", files=DiskFiles(), clock=parts.clock)
+    sessions = Sessions(parts, store)
+    channel = Channel(parts, sessions=sessions, reports=Reports(store), watch=watch)
+    server = Server(_doors(settings, channel), clock=parts.clock, drain_seconds=_DRAIN_SECONDS)
+
+    def stop() -> None:
+        # Turns first: the server waits for its workers, and they wait for the turns' last events.
+        sessions.interrupt()
+        server.stop()
+
+    daemon.stop_on_signal(stop)
+    watch.start(on_ready=_say_ready, on_failure=server.stop)
+    server.serve()
+    watch.stop()
+    left = sessions.join(Deadline.after(parts.clock, milliseconds=_DRAIN_SECONDS * 1000))
+    log.info("stopped turns_left=%d", left)
+    if watch.failure is not None:
+        raise watch.failure
+    return 0
+
+
+def _parts(settings: LoopdSettings, zone: ZoneInfo) -> tuple[Parts, ServerWatch]:
+    clock = SystemClock()
+    waits = Waits(
+        slot_ms=settings.infer.slot_wait_ms,
+        load_ms=settings.infer.load_wait_ms,
+        liveness_ms=settings.infer.liveness_ms,
+        connect_ms=settings.infer.connect_ms,
+    )
+    server = ModelServer(settings.infer.socket, clock=clock, waits=waits, model=settings.infer.model)
+    gate = SlotGate(clock)
+    watch = ServerWatch(
+        server=server, settings=settings, clock=clock, test=lambda: _test(server, settings, gate, clock)
+    )
+    box = toolbox.Toolbox(clock=clock, broker=NoBroker(), zone=zone)
+    return Parts(clock=clock, settings=settings, server=server, gate=gate, toolbox=box, watch=watch), watch
+
+
+def _test(server: ModelServer, settings: LoopdSettings, gate: SlotGate, clock: SystemClock) -> Iterable[Check]:
+    """The self-test asks on the background slot alone: the main slot's cache belongs to the conversations."""
+    front = baseline.make(sampling=settings.sampling, tools=toolbox.core_schemas())
+    with gate.held(
+        settings.slots.background,
+        cancel=CancelToken(),
+        deadline=Deadline.after(clock, milliseconds=settings.limits.gate_wait_ms),
+        on_wait=lambda _: None,
+    ):
+        yield from selftest.run(server, settings=settings, baseline=front)
+
+
+def _doors(settings: LoopdSettings, channel: Channel) -> list[Door]:
+    paths = {"owner": settings.listen.owner, "gateway": settings.listen.gateway}
+    return [
+        Door(
+            listening=listener.open_socket(path),
+            name=name,
+            handlers=channel.handlers(),
+            max_connections=settings.limits.connections,
+        )
+        for name, path in paths.items()
+        if path is not None
+    ]
+
+
+def _zone(settings: LoopdSettings) -> ZoneInfo:
+    try:
+        return ZoneInfo(settings.time_zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigError(
+            "time_zone: expected an IANA zone name that this machine knows, such as Europe/Berlin"
+        ) from None
+
+
+def _say_ready() -> None:
+    daemon.notify("READY=1")
+    log.info("ready cpu_ms=%d", time.process_time_ns() // 1_000_000)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""What a session's records add up to: the prompt, the turn numbers, what is open. Pure.
+
+The same fold runs over a log when it is opened and over each record as it is written, so a
+session that was reopened cannot differ from one that was never closed.
+"""
+
+from collections.abc import Iterator
+
+from bxcore.ids import CallId, MessageKey
+from bxcore.timestamp import Timestamp
+from loopd.prompt import Prompt
+from loopd.records import Assistant, Record, ToolResult, TurnEnd, TurnStart, Usage, User
+
+REREAD_OVERLAP = 1
+"""Tokens that a server reads again on every strict extension: the last one it had."""
+
+_LOSS_SHARE_PERCENT = 80
+_LOSS_SLACK = 16
+"""Tokens of a generation prompt that a template may render otherwise in the next turn."""
+
+
+class History:
+    """Counters and open ends of one session. Not thread-safe: its session guards it."""
+
+    def __init__(self, system: str) -> None:
+        self.prompt = Prompt(system)
+        self.turn = 0
+        self.open_turn: int | None = None
+        self.waiting: list[MessageKey] = []
+        self.last_call = 0
+        self.last_end: TurnEnd | None = None
+        self.last_time = Timestamp(0)
+        self._turn_of: dict[MessageKey, int] = {}
+        self._unanswered: dict[str, str] = {}
+        self._last_step = 0
+        self._last_text = ""
+        self._context = 0
+        self._turn_prompts = (0, 0)  # prompt of the first request of the turn before this one, and of this one
+
+    def add(self, record: Record) -> None:
+        """Take one record in."""
+        self.prompt.add(record)
+        self.last_time = record.time
+        match record:
+            case User():
+                self.waiting.append(record.key)
+                self._turn_of[record.key] = self.turn + 1
+            case TurnStart():
+                self._start(record)
+            case Assistant():
+                self._last_text = record.content or ""
+                self._unanswered = {call.id: call.name for call in record.tool_calls}
+            case ToolResult():
+                self.last_call = max(self.last_call, record.call)
+                self._unanswered.pop(record.tool_call_id, None)
+            case Usage():
+                self._use(record)
+            case TurnEnd():
+                self.open_turn = None
+                self.last_end = record
+            case _:
+                pass
+
+    def turn_of(self, key: MessageKey) -> int | None:
+        """The turn that a message belongs or will belong to; None for a key never seen."""
+        return self._turn_of.get(key)
+
+    @property
+    def last_text(self) -> str:
+        """The text of the newest assistant record of the newest turn."""
+        return self._last_text
+
+    def unanswered_calls(self) -> Iterator[tuple[str, str]]:
+        """(id, name) of each call of the newest assistant record that has no result yet."""
+        yield from self._unanswered.items()
+
+    def next_call(self) -> CallId:
+        """The number that the next call will get."""
+        return CallId(self.last_call + 1)
+
+    def reread(self, *, prompt: int, cached: int) -> int:
+        """Tokens of a request that were read again although the request before it held them."""
+        known = min(self._context, prompt)
+        return max(0, known - REREAD_OVERLAP - cached) if known else 0
+
+    def lost(self, *, cached: int) -> int | None:
+        """The number of tokens that should have been cached, where far fewer were; else None.
+
+        A template that drops old thinking makes every server read the last turn again; that is
+        its ordinary price. So a loss is only what reaches further back than the last turn.
+        """
+        before_last_turn = self._turn_prompts[0] or self._turn_prompts[1]
+        far_below = cached * 100 < self._context * _LOSS_SHARE_PERCENT
+        return self._context if far_below and cached < before_last_turn - _LOSS_SLACK else None
+
+    def _start(self, record: TurnStart) -> None:
+        self.turn = record.turn
+        self.open_turn = record.turn
+        self._last_text = ""
+        self._unanswered = {}
+        self._last_step = 0
+        self.waiting = [key for key in self.waiting if key not in record.keys]
+        self._turn_of.update(dict.fromkeys(record.keys, record.turn))
+        self._turn_prompts = (self._turn_prompts[1], 0)
+
+    def _use(self, record: Usage) -> None:
+        self._context = record.prompt + record.output
+        if not self._turn_prompts[1]:
+            self._turn_prompts = (self._turn_prompts[0], record.prompt)

@@ -1,0 +1,96 @@
+"""One request to the model: send it, show what comes, cap the thinking, return the whole reply.
+
+Threads: runs in its turn's thread; `so_far` may be read from others.
+"""
+
+import attrs
+
+from bxcore.deadline import Deadline
+from bxcore.wire.channel import PromptProgress, ReasoningDelta, TextDelta, TurnNotice, TurnWaiting, WaitReason
+from loopd.cancel import CancelToken
+from loopd.parts import Parts, Tell
+from loopd.stream import Assembler, Completion, Counters, Delta, Progress, Reasoning, Text
+
+
+class ThinkingTooLong(Exception):
+    """The model went on thinking past the cap and its slack, although told to stop."""
+
+
+@attrs.frozen(kw_only=True)
+class Cap:
+    """The model reached its thinking cap: after how many tokens, and whether the server took the order."""
+
+    tokens: int
+    ended: bool
+
+
+class Reply:
+    """The reply to one request while it comes in."""
+
+    def __init__(self, parts: Parts, *, turn: int, step: int, slot: int, cancel: CancelToken, tell: Tell) -> None:
+        self._parts, self._turn, self._step, self._slot = parts, turn, step, slot
+        self._cancel, self._tell = cancel, tell
+        self._assembler = Assembler()
+        self._completion_id = ""
+        self._reasoning_tokens = 0
+        self.cap: Cap | None = None
+
+    def receive(self, body: bytes) -> Completion:
+        """Send `body` when the slot is free; return the complete reply.
+
+        Raises ThinkingTooLong, Cancelled, and the UpstreamErrors of loopd.llama.
+        """
+        limits = self._parts.settings.limits
+        with self._parts.gate.held(
+            self._slot,
+            cancel=self._cancel,
+            deadline=Deadline.after(self._parts.clock, milliseconds=limits.gate_wait_ms),
+            on_wait=lambda waited: self._wait(WaitReason.OTHER_TURN, waited, limits.gate_wait_ms),
+        ):
+            self._parts.watch.confirm(cancel=self._cancel, on_wait=self._wait)
+            for delta in self._parts.server.stream(body, cancel=self._cancel, on_wait=self._wait):
+                self._assembler.feed(delta)
+                self._show(delta)
+        return self._assembler.finish()
+
+    def so_far(self) -> Completion:
+        """Whatever has come."""
+        return self._assembler.partial()
+
+    def _wait(self, reason: WaitReason, waited_ms: int, limit_ms: int) -> None:
+        self._tell(TurnWaiting(turn=self._turn, reason=reason, waited_ms=waited_ms, limit_ms=limit_ms))
+
+    def _show(self, delta: Delta) -> None:
+        match delta:
+            case Text():
+                self._tell(TextDelta(turn=self._turn, step=self._step, text=delta.text))
+            case Reasoning():
+                self._reasoning_tokens += 1
+                self._tell(ReasoningDelta(turn=self._turn, step=self._step, text=delta.text))
+                self._cap_thinking()
+            case Progress():
+                self._tell(
+                    PromptProgress(
+                        turn=self._turn,
+                        step=self._step,
+                        total=delta.total,
+                        cached=delta.cached,
+                        processed=delta.processed,
+                    )
+                )
+            case Counters():
+                self._completion_id = delta.id or self._completion_id
+            case _:
+                pass
+
+    def _cap_thinking(self) -> None:
+        limits = self._parts.settings.limits
+        if self._reasoning_tokens < limits.thinking_tokens:
+            return
+        if self.cap is None:
+            ended = self._parts.server.end_reasoning(self._completion_id)
+            self.cap = Cap(tokens=self._reasoning_tokens, ended=ended)
+            text = f"the model thought for {self._reasoning_tokens} tokens and was told to answer now"
+            self._tell(TurnNotice(turn=self._turn, code="thinking_cap", text=text))
+        elif self._reasoning_tokens > limits.thinking_tokens + limits.thinking_slack_tokens:
+            raise ThinkingTooLong

@@ -1,0 +1,243 @@
+"""One live session: its log, its history, its running turn, and the messages that wait for the next one.
+
+Threads: workers call say, follow and cancel; each turn runs in a thread of its own, because it
+outlives the client that began it. One lock guards all fields; it is held while a record is
+written (that order is the log's order), never while the server or a tool is waited for.
+Invariant: a message is acknowledged only when it is on disk, and joins exactly one turn.
+"""
+
+import logging
+import threading
+
+import attrs
+
+from bxcore import sanitize
+from bxcore.errors import StateError
+from bxcore.ids import CallId, MessageKey, SessionId
+from bxcore.wire.channel import TurnEnded, TurnEnding, TurnStarted, TurnState
+from bxcore.wire.tools import DataClass
+from loopd import runaway
+from loopd.baseline import Baseline
+from loopd.broadcast import Broadcast, Listener
+from loopd.cancel import CancelToken
+from loopd.history import History
+from loopd.parts import Parts
+from loopd.records import Record, ToolResult, TurnEnd, TurnStart, User
+from loopd.sessionlog import OpenLog, StoredSession
+from loopd.turn import Turn
+
+log = logging.getLogger(__name__)
+
+LOST_CALL = "lost in a restart: whether it took effect is not known, and it is not run again by itself"
+
+
+@attrs.frozen(kw_only=True)
+class Accepted:
+    """A message is on disk. `listener` hears its turn, or is None where that turn has ended."""
+
+    turn: int
+    queued: bool
+    duplicate: bool
+    listener: Listener | None
+
+
+@attrs.frozen(kw_only=True)
+class Followed:
+    """Where a turn is; `listener` is None where it has ended."""
+
+    turn: int
+    state: TurnState
+    listener: Listener | None
+
+
+@attrs.frozen(kw_only=True)
+class _Running:
+    number: int
+    turn: Turn
+    cancel: CancelToken
+    broadcast: Broadcast
+
+
+class Session:
+    """See the module's header."""
+
+    def __init__(self, parts: Parts, stored: StoredSession, baseline: Baseline, log_file: OpenLog) -> None:
+        self._parts, self._log = parts, log_file
+        self.id: SessionId = stored.id
+        self.slot = parts.settings.slots.main
+        self.history = History(baseline.system)
+        self._head = baseline.head(slot=self.slot, model=parts.settings.infer.model)
+        self._lock = threading.RLock()
+        self._running: _Running | None = None
+        self._next = Broadcast()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self.failed = False
+        """A write failed: this object no longer knows what is on disk, and must be opened again."""
+        for record in stored.records:
+            self.history.add(record)
+        self._finish_what_a_restart_cut_off()
+
+    # -- for clients ----------------------------------------------------------------------------
+
+    def say(self, key: MessageKey, text: str) -> Accepted:
+        """Take a message in, once for each key, and see to it that its turn runs. Raises StateError."""
+        with self._lock:
+            known = self.history.turn_of(key)
+            if known is None:
+                self.write(User(time=self._parts.clock.now_ms(), key=key, content=sanitize.neutralise(text)))
+            turn = known or self.history.turn + 1
+            queued = self._running is not None and turn > self._running.number
+            listener = self._listener(turn)
+            self._run_waiting()
+            return Accepted(turn=turn, queued=queued, duplicate=known is not None, listener=listener)
+
+    def follow(self, turn: int) -> Followed | None:
+        """Look a turn up (0: the newest); None where there is none."""
+        with self._lock:
+            number = turn or self.history.turn + (1 if self.history.waiting and self._running is None else 0)
+            newest = self.history.turn + (1 if self.history.waiting else 0)
+            if not 1 <= number <= newest:
+                return None
+            listener = self._listener(number)
+            queued = number > self.history.turn
+            self._run_waiting()
+            state = TurnState.ENDED if listener is None else TurnState.QUEUED if queued else TurnState.RUNNING
+            return Followed(turn=number, state=state, listener=listener)
+
+    def cancel(self) -> int | None:
+        """Stop the running turn; return its number, or None where none runs."""
+        with self._lock:
+            running = self._running
+        if running is None:
+            return None
+        running.cancel.cancel()
+        return running.number
+
+    @property
+    def busy(self) -> bool:
+        """A turn runs."""
+        return self._running is not None
+
+    def leave(self, accepted: Accepted | Followed) -> None:
+        """The client of this listener went away."""
+        with self._lock:
+            if accepted.listener is not None:
+                (self._running.broadcast if self._running else self._next).leave(accepted.listener)
+                self._next.leave(accepted.listener)
+
+    def stop(self) -> None:
+        """Loopd is stopping: end the running turn as interrupted and start no other."""
+        with self._lock:
+            self._stopping = True
+            running = self._running
+        if running is not None:
+            running.turn.interrupted = True
+            running.cancel.cancel()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the turn to end; say whether it did."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+        return thread is None or not thread.is_alive()
+
+    def close(self) -> None:
+        """Let the log file go. Only where no turn runs."""
+        self._log.close()
+
+    # -- for the turn (loopd.parts.Conversation) -------------------------------------------------
+
+    def write(self, *records: Record) -> None:
+        """Append durably, then fold in: memory never runs ahead of the disk. Raises StateError."""
+        with self._lock:
+            try:
+                self._log.append(*records)
+            except StateError:
+                self.failed = True
+                raise
+            for record in records:
+                self.history.add(record)
+
+    def request(self) -> bytes:
+        """The body of the next request."""
+        with self._lock:
+            return self.history.prompt.body(self._head)
+
+    def keep_result(self, call: CallId, text: str) -> None:
+        """Keep a whole result beside the log. Raises StateError."""
+        self._log.keep_result(call, text)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _listener(self, turn: int) -> Listener | None:
+        if self._running is not None and turn == self._running.number:
+            return self._running.broadcast.listen()
+        return self._next.listen() if turn > self.history.turn else None
+
+    def _run_waiting(self) -> None:
+        if self._running is None and self.history.waiting and not self._stopping and not self.failed:
+            self._begin_turn()
+            self._thread = threading.Thread(target=self._run, name=f"turn-{self.id}", daemon=True)
+            self._thread.start()
+
+    def _begin_turn(self) -> None:
+        number, cancel, broadcast = self.history.turn + 1, CancelToken(), self._next
+        keys = tuple(self.history.waiting)
+        self.write(TurnStart(time=self._parts.clock.now_ms(), turn=number, keys=keys))
+        turn = Turn(self._parts, self, number=number, cancel=cancel, tell=broadcast.tell)
+        self._running = _Running(number=number, turn=turn, cancel=cancel, broadcast=broadcast)
+        self._next = Broadcast()
+        broadcast.tell(TurnStarted(turn=number, keys=keys))
+
+    def _run(self) -> None:
+        while True:
+            running = self._running
+            assert running is not None
+            ended = running.turn.run()
+            if not self._end_turn(running, ended):
+                return
+
+    def _end_turn(self, running: _Running, ended: TurnEnded) -> bool:
+        """Tell the end; begin the next turn where messages wait, and say whether there is one."""
+        with self._lock:
+            running.broadcast.tell(ended)
+            running.broadcast.end()
+            self._running = None
+            if not self.history.waiting or self._stopping or self.failed:
+                self._next.end()
+                self._next = Broadcast()
+                return False
+            try:
+                self._begin_turn()
+            except StateError as fault:
+                log.error("cannot begin the next turn session=%s code=%s", self.id, fault.code)
+                self._next.end()
+                return False
+            return True
+
+    def _finish_what_a_restart_cut_off(self) -> None:
+        """A turn that was killed gets its missing results and its end, so that the session can go on."""
+        turn = self.history.open_turn
+        if turn is None:
+            return
+        now = self._parts.clock.now_ms()
+        lost = [
+            ToolResult(
+                time=now,
+                turn=turn,
+                call=CallId(self.history.last_call + place),
+                tool_call_id=identity,
+                name=name,
+                ok=False,
+                content=LOST_CALL,
+                data_class=DataClass.PUBLIC,
+                untrusted=False,
+                truncated=False,
+            )
+            for place, (identity, name) in enumerate(self.history.unanswered_calls(), 1)
+        ]
+        sentence = runaway.SENTENCES[TurnEnding.INTERRUPTED]
+        end = TurnEnd(time=now, turn=turn, ending=TurnEnding.INTERRUPTED, sentence=sentence, dropped=False)
+        self.write(*lost, end)
+        log.info("completed an interrupted turn session=%s turn=%d lost_calls=%d", self.id, turn, len(lost))

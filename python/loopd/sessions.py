@@ -1,0 +1,122 @@
+"""All sessions of this loopd: opened when someone speaks, kept while they are busy, let go when idle.
+
+Threads: called by every worker. The registry's lock guards the table alone; each entry has a lock
+of its own, held while that one session is read from disk, so a long log delays nobody else.
+"""
+
+import threading
+from collections import OrderedDict
+
+from bxcore.deadline import Deadline
+from bxcore.ids import MessageKey, SessionId
+from loopd import baseline, toolbox
+from loopd.faults import NoSession, SessionExists, TooBusy
+from loopd.parts import Parts
+from loopd.session import Accepted, Followed, Session
+from loopd.sessionlog import SessionStore
+
+
+class _Entry:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.session: Session | None = None
+
+
+class Sessions:
+    """The table."""
+
+    def __init__(self, parts: Parts, store: SessionStore) -> None:
+        self._parts, self._store = parts, store
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[SessionId, _Entry] = OrderedDict()
+
+    def say(self, session: SessionId, key: MessageKey, text: str, *, new: bool) -> tuple[Session, Accepted]:
+        """Take a message in. Raises NoSession, SessionExists, TooBusy, SessionDamaged, StateError."""
+        entry = self._entry(session)
+        with entry.lock:
+            opened = self._open(entry, session, key, new=new)
+            if not opened.busy and self.running() >= self._parts.settings.limits.running_turns:
+                raise TooBusy("as many turns run as may run at once; try again in a moment")
+            return opened, opened.say(key, text)
+
+    def follow(self, session: SessionId, turn: int) -> tuple[Session, Followed | None]:
+        """Look a turn up. Raises NoSession, SessionDamaged, StateError."""
+        entry = self._entry(session)
+        with entry.lock:
+            opened = self._open(entry, session, None, new=False)
+            return opened, opened.follow(turn)
+
+    def cancel(self, session: SessionId) -> int | None:
+        """Stop the running turn of a session; None where none runs. Raises NoSession."""
+        if not self._store.exists(session):
+            raise NoSession("there is no session of that name")
+        with self._lock:
+            entry = self._entries.get(session)
+        live = entry.session if entry else None
+        return live.cancel() if live else None
+
+    def running(self) -> int:
+        """How many turns run now."""
+        return sum(live.busy for live in self._live())
+
+    def open_count(self) -> int:
+        """How many sessions are in memory."""
+        return len(self._live())
+
+    def interrupt(self) -> None:
+        """End every running turn as interrupted and start no other. Returns at once; signal handlers may call it."""
+        for session in self._live():
+            session.stop()
+
+    def join(self, deadline: Deadline) -> int:
+        """Wait for the turns to end; return how many had not by the deadline."""
+        return sum(not session.join(deadline.remaining_ms() / 1000) for session in self._live())
+
+    def _live(self) -> list[Session]:
+        with self._lock:
+            entries = list(self._entries.values())
+        return [session for entry in entries if (session := entry.session) is not None]
+
+    def _entry(self, session: SessionId) -> _Entry:
+        with self._lock:
+            entry = self._entries.setdefault(session, _Entry())
+            self._entries.move_to_end(session)
+            self._let_idle_ones_go(keep=session)
+            return entry
+
+    def _let_idle_ones_go(self, *, keep: SessionId) -> None:
+        spare = len(self._entries) - self._parts.settings.limits.open_sessions
+        for name, entry in list(self._entries.items()):
+            if spare <= 0:
+                return
+            # An entry whose lock is held is in use by a worker right now.
+            if name == keep or not entry.lock.acquire(blocking=False):
+                continue
+            try:
+                if entry.session is None or not entry.session.busy:
+                    if entry.session is not None:
+                        entry.session.close()
+                    del self._entries[name]
+                    spare -= 1
+            finally:
+                entry.lock.release()
+
+    def _open(self, entry: _Entry, session: SessionId, key: MessageKey | None, *, new: bool) -> Session:
+        live = entry.session
+        if live is not None and live.failed and not live.busy:
+            live.close()
+            live = entry.session = None
+        if live is None and self._store.exists(session):
+            live = entry.session = Session(self._parts, *self._store.open(session))
+        if live is None:
+            if not new:
+                raise NoSession("there is no session of that name")
+            live = entry.session = self._create(session)
+        elif new and (key is None or live.history.turn_of(key) is None):
+            raise SessionExists("a session of that name exists already; continue it, or choose another name")
+        return live
+
+    def _create(self, session: SessionId) -> Session:
+        settings = self._parts.settings
+        front = baseline.make(sampling=settings.sampling, tools=toolbox.core_schemas())
+        return Session(self._parts, *self._store.create(session, front, slot=settings.slots.main))

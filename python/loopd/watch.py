@@ -1,0 +1,169 @@
+"""Whether the server behind the socket is (still) the one that passed the self-test.
+
+Threads: one background thread, `start`, tests until the first pass; turns call confirm and doubt.
+The lock guards the verdict alone and is not held while the server is asked.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
+
+from bxcore import daemon
+from bxcore.deadline import Clock, Deadline
+from bxcore.errors import ConfigError, UpstreamError
+from bxcore.settings.loopd import LoopdSettings
+from bxcore.wire.channel import WaitReason
+from loopd.cancel import CancelToken
+from loopd.llama import ModelServer, Props
+from loopd.modelfaults import ModelLoading
+from loopd.parts import ModelChanged
+from loopd.selftest import Check
+
+log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_SECONDS = 0.5
+
+Test = Callable[[], Iterable[Check]]
+OnWait = Callable[[WaitReason, int, int], None]
+
+
+class SelfTestFailed(ConfigError):
+    """The server is there, but it is not what this configuration expects."""
+
+    code = "selftest_failed"
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What is known of the server."""
+
+    props: Props | None = None
+    confirmed_at_ms: int = 0
+    doubtful: bool = True
+    waiting_for: str | None = "the start-up self-test"
+
+
+class ServerWatch:
+    """See the module's header."""
+
+    def __init__(self, *, server: ModelServer, settings: LoopdSettings, clock: Clock, test: Test) -> None:
+        self._server, self._settings, self._clock, self._test = server, settings, clock, test
+        self._lock = threading.Lock()
+        self._verdict = Verdict()
+        self._stopped = threading.Event()
+        self.failure: SelfTestFailed | None = None
+
+    # -- start ----------------------------------------------------------------------------------
+
+    def start(self, *, on_ready: Callable[[], None], on_failure: Callable[[], None]) -> threading.Thread:
+        """Test in the background until the server passes (on_ready) or fails (on_failure, see `failure`)."""
+        thread = threading.Thread(target=self._until_passed, args=(on_ready, on_failure), name="selftest", daemon=True)
+        thread.start()
+        return thread
+
+    def stop(self) -> None:
+        """Give up waiting."""
+        self._stopped.set()
+
+    @property
+    def ready(self) -> bool:
+        """The self-test has passed since the start."""
+        return self._verdict.props is not None
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What loopd waits for, in words; None when it is ready."""
+        return self._verdict.waiting_for
+
+    @property
+    def n_ctx(self) -> int:
+        """Context of one slot, in tokens; 0 before the first pass."""
+        return self._verdict.props.n_ctx if self._verdict.props else 0
+
+    @property
+    def model(self) -> str | None:
+        """The server's name for its model."""
+        return self._verdict.props.model if self._verdict.props else None
+
+    def checks(self) -> Iterable[Check]:
+        """Run the self-test now, for the owner; changes no verdict."""
+        return self._test()
+
+    def _until_passed(self, on_ready: Callable[[], None], on_failure: Callable[[], None]) -> None:
+        said = ""
+        while not self._stopped.is_set():
+            try:
+                self._adopt(self._server.props())
+                on_ready()
+                return
+            except ModelChanged as failed:
+                self.failure = SelfTestFailed(failed.detail)
+                on_failure()
+                return
+            except UpstreamError as away:
+                if away.code != said:
+                    log.warning("waiting for the model server code=%s", away.code)
+                    said = away.code
+                self._wait_for(away.detail)
+            self._stopped.wait(_LOOK_AGAIN_SECONDS)
+
+    def _wait_for(self, what: str) -> None:
+        daemon.notify(f"STATUS=waiting: {what}")
+        self._change(lambda known: attrs.evolve(known, waiting_for=what))
+
+    # -- during a turn --------------------------------------------------------------------------
+
+    def doubt(self) -> None:
+        """Confirm before the next request."""
+        self._change(lambda known: attrs.evolve(known, doubtful=True))
+
+    def confirm(self, *, cancel: CancelToken, on_wait: OnWait) -> None:
+        """Return where the next request may be sent; waits for a server that restarts.
+
+        Raises ModelChanged, Cancelled, ModelLoading or another UpstreamError.
+        """
+        verdict = self._verdict
+        now = self._clock.monotonic_ms()
+        if not verdict.doubtful and now - verdict.confirmed_at_ms < self._settings.infer.recheck_ms:
+            return
+        props = self._wait_for_props(cancel, on_wait)
+        if verdict.props is not None and props == verdict.props:
+            self._change(lambda known: attrs.evolve(known, doubtful=False, confirmed_at_ms=now))
+            return
+        log.warning("the model server has changed; testing it again")
+        self._adopt(props)
+
+    def _wait_for_props(self, cancel: CancelToken, on_wait: OnWait) -> Props:
+        limit_ms = self._settings.infer.load_wait_ms
+        deadline = Deadline.after(self._clock, milliseconds=limit_ms)
+        while True:
+            cancel.check()
+            try:
+                return self._server.props()
+            except UpstreamError as away:
+                if deadline.passed():
+                    raise
+                reason = WaitReason.MODEL_LOADING if isinstance(away, ModelLoading) else WaitReason.SERVER_AWAY
+                on_wait(reason, limit_ms - deadline.remaining_ms(), limit_ms)
+            self._stopped.wait(_LOOK_AGAIN_SECONDS)
+
+    def _adopt(self, props: Props) -> None:
+        """Test the server that answered with `props`; from then on it is the one to compare with."""
+        failed = [check for check in self._test() if not check.passed]
+        if failed:
+            raise ModelChanged(_words(failed))
+        now = self._clock.monotonic_ms()
+        self._change(lambda _: Verdict(props=props, confirmed_at_ms=now, doubtful=False, waiting_for=None))
+
+    def _change(self, change: Callable[[Verdict], Verdict]) -> None:
+        with self._lock:
+            self._verdict = change(self._verdict)
+
+
+def _words(failed: Sequence[Check]) -> str:
+    return "; ".join(
+        f"{check.name}: expected {check.expected}, found {check.found}, see docs/runbook.md#{check.runbook}"
+        for check in failed
+    )
