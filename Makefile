@@ -21,7 +21,11 @@ export UPSTREAM MODEL SAY
 # make test: TESTS=tests/unit/bxcore or any other argument of pytest.
 TESTS ?= tests
 
-.PHONY: help chat test gate bench fmt golden generate lock audit
+# Tools that only the maintainer of the lock runs; not in the lock, since they would weigh on it.
+POETRY := poetry==2.5.1 poetry-plugin-pypi-mirror==0.6.5
+PIP_AUDIT := pip-audit==2.10.1
+
+.PHONY: help chat test gate checks bench fmt golden generate lock audit
 .PHONY: verify-model verify-mattermost verify-honcho verify-device
 
 help: ## this list
@@ -35,10 +39,18 @@ test: ## is it right? everything that can run here
 	@$(SETUP) model
 	@exec $(BIN)/python -m pytest -q $(TESTS)
 
-gate: ## may it land? format, lint, types, contracts, Nix, generated files, tests
-	@$(SETUP) model gate
-	@deploy/local/gate.sh
+gate: checks ## may it land? checks, then the tests; offline once set up
 	@exec $(BIN)/python -m pytest -q
+
+checks: ## the gate without the tests: format, lint, types, contracts, lock, Nix
+	@$(SETUP) model gate
+	@$(BIN)/ruff format --check -q $(PYTHON_FILES) || { echo "not formatted: make fmt rewrites it" >&2; exit 1; }
+	@$(BIN)/ruff check -q $(PYTHON_FILES)
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo --cache-dir .state/cache/imports >.state/log/imports.log || { cat .state/log/imports.log; exit 1; }
+	@$(BIN)/python nix/prune_lock.py --check poetry.lock
+	@tests/nix/check.sh
+	@echo "checks: format, lint, types, contracts, lock and Nix hold"
 
 bench: ## how far from the limit? ratios side by side in one run
 	@$(SETUP) model
@@ -56,13 +68,22 @@ golden: ## rewrite the frames that pin the wire; review the difference as a prot
 generate: ## rewrite generated files
 	@echo "Nothing is generated yet; the NixOS module's issue brings the role table and its files." >&2; exit 2
 
+# Poetry is wanted here only, so it is no part of any other set-up. The plug-in lets it resolve
+# through an index that serves nothing but package pages; it acts where POETRY_PYPI_MIRROR_URL is set.
 lock: ## rewrite poetry.lock from pyproject.toml (needs the package index)
 	@$(SETUP)
-	@exec deploy/local/lock.sh
-
-audit: ## does a known vulnerability touch us? (needs the package index)
+	@test -x .state/poetry/bin/poetry || { $(BIN)/python -m venv .state/poetry && \
+	    .state/poetry/bin/pip install -qq $(POETRY); }
+	@.state/poetry/bin/poetry lock
+	@$(BIN)/python nix/prune_lock.py poetry.lock
 	@$(SETUP)
-	@exec deploy/local/audit.sh
+
+audit: ## is a run-time package known to be vulnerable? (needs the package index)
+	@$(SETUP)
+	@test -x .state/pip-audit/bin/pip-audit || { $(BIN)/python -m venv .state/pip-audit && \
+	    .state/pip-audit/bin/pip install -qq $(PIP_AUDIT); }
+	@$(BIN)/python deploy/local/requirements.py poetry.lock main | sed 1,2d >.state/audit.txt
+	@exec .state/pip-audit/bin/pip-audit --strict --disable-pip --require-hashes -r .state/audit.txt
 
 verify-model: ## does it hold against a real model server? (UPSTREAM= for yours)
 	@$(SETUP) $(if $(UPSTREAM),,model)

@@ -30,12 +30,22 @@ done < <(find . -name .state -prune -o -name '*.nix' -print0)
 cp -r --parents flake.nix flake.lock pyproject.toml poetry.lock nix python tests/nix "$source"
 
 stub=$source/tests/nix/stub
-# Its messages tell of inputs that were replaced, as they should be; they matter when it fails.
-if ! nix flake check "path:$source" --offline --no-build --no-write-lock-file \
-    --override-input nixpkgs "path:$stub-nixpkgs" \
-    --override-input poetry2nix "path:$stub-poetry2nix" 2>"$scratch/messages"; then
-    cat "$scratch/messages" >&2
-    exit 1
-fi
+offline=(--offline --no-write-lock-file
+    --override-input nixpkgs "path:$stub-nixpkgs"
+    --override-input poetry2nix "path:$stub-poetry2nix")
+
+# Nix tells of the inputs that were replaced, as they should be: shown only when a step fails.
+evaluate() {
+    if ! nix "$@" "${offline[@]}" >/dev/null 2>"$scratch/messages"; then
+        cat "$scratch/messages" >&2
+        exit 1
+    fi
+}
+
+evaluate flake check "path:$source" --no-build
+# The check above does not look inside an app, and sees one system only.
+evaluate eval --json "path:$source#apps" --apply 'builtins.mapAttrs (_: app: app.bxctl.program)'
+evaluate eval --json "path:$source#packages" --apply 'builtins.mapAttrs (_: all: all.default.drvPath)'
+
 # The stand-ins hide the real inputs, so whether the lock fits is asked without them.
 nix flake metadata "path:$source" --offline --no-update-lock-file >/dev/null
