@@ -1,0 +1,241 @@
+"""Durable files: what these calls wrote is there after a crash or a power cut, once they return.
+
+The only module that calls fsync and rename. Every file and every new directory entry is synced
+before the call returns. Symbolic links are never followed in the last part of a path. A file
+that replaces or is created is written beside its place under a dot name and moved there whole, so
+that a reader sees the old file or the new one; a crash may leave such a dot file, which nobody reads.
+Threads: values here hold no state but AppendFile's, which belongs to one thread at a time.
+"""
+
+import fcntl
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Protocol
+
+from bxcore.errors import StateError
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+
+
+class StateUnwritable(StateError):
+    """Something could not be made durable: no space, read-only, a fault of the disk."""
+
+    code = "state_unwritable"
+
+
+class StateUnreadable(StateError):
+    """A file of ours cannot be read."""
+
+    code = "state_unreadable"
+
+
+class StateMissing(StateUnreadable):
+    """A file of ours is not there."""
+
+    code = "state_unreadable"
+
+
+class StateInUse(StateError):
+    """Another process (or another part of this one) has the file open for appending."""
+
+    code = "state_in_use"
+
+
+class Appender(Protocol):
+    """A file that is open for appending and locked."""
+
+    def append(self, data: bytes) -> None:
+        """Add `data`; durable when it returns. After any failure every later call raises StateError."""
+        ...
+
+    def close(self) -> None:
+        """Give the file and its lock back. May be called twice."""
+        ...
+
+
+class Files(Protocol):
+    """What a role does to its files. Each call is durable when it returns, or raises StateError."""
+
+    def append(self, path: Path, data: bytes) -> None:
+        """Add `data` at the end of `path`, which need not exist."""
+        ...
+
+    def open_append(self, path: Path) -> Appender:
+        """Open `path`, which need not exist, for appending. StateInUse where it is open already."""
+        ...
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Make `data` the content of `path`: after a crash the old content or the new, never a mix."""
+        ...
+
+    def create(self, path: Path, data: bytes) -> None:
+        """Make the new file `path`, whole or not at all. StateUnwritable where it exists."""
+        ...
+
+    def make_dir(self, path: Path) -> None:
+        """Make the directory `path` below one that exists. An existing directory is left as it is."""
+        ...
+
+    def read(self, path: Path) -> bytes:
+        """Return the content. StateMissing where there is no such file, StateUnreadable otherwise."""
+        ...
+
+
+class System(Protocol):
+    """The calls of `os` that change a disk: the seam at which tests let them fail."""
+
+    def open(self, path: Path, flags: int, mode: int = ..., /) -> int: ...
+    def write(self, fd: int, data: bytes | memoryview, /) -> int: ...
+    def fsync(self, fd: int, /) -> None: ...
+    def rename(self, source: Path, target: Path, /) -> None: ...
+    def link(self, source: Path, target: Path, /) -> None: ...
+    def unlink(self, path: Path, /) -> None: ...
+    def mkdir(self, path: Path, mode: int = ..., /) -> None: ...
+    def close(self, fd: int, /) -> None: ...
+
+
+class AppendFile:
+    """The real Appender. Once a write or an fsync has failed, nobody knows what is on the disk: the
+    kernel may report a lost page only once. So the file is closed and stays broken; reopen it."""
+
+    def __init__(self, path: Path, system: System) -> None:
+        self._path = path
+        self._system = system
+        self._broken = False
+        self._fd: int | None = _open_append(path, system)
+
+    def append(self, data: bytes) -> None:
+        if self._fd is None:
+            raise StateUnwritable(f"{self._path.name}: closed" + " after a failed write" * self._broken)
+        try:
+            _write_all(self._system, self._fd, data)
+            self._system.fsync(self._fd)
+        except OSError as error:
+            self._broken = True
+            self.close()
+            raise _unwritable(self._path, error) from None
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            self._system.close(fd)
+
+
+class DiskFiles:
+    """The real Files. `system` is the os module everywhere but in tests that break the disk."""
+
+    def __init__(self, system: System = os) -> None:
+        self._system = system
+
+    def append(self, path: Path, data: bytes) -> None:
+        appender = self.open_append(path)
+        try:
+            appender.append(data)
+        finally:
+            appender.close()
+
+    def open_append(self, path: Path) -> Appender:
+        try:
+            return AppendFile(path, self._system)
+        except BlockingIOError:
+            raise StateInUse(f"{path.name}: open for appending elsewhere") from None
+        except OSError as error:
+            raise _unwritable(path, error) from None
+
+    def replace(self, path: Path, data: bytes) -> None:
+        try:
+            beside = self._write_beside(path, data)
+            self._system.rename(beside, path)
+            _sync_directory(path.parent, self._system)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+
+    def create(self, path: Path, data: bytes) -> None:
+        try:
+            beside = self._write_beside(path, data)
+            try:
+                # Unlike rename, link refuses where the name is taken.
+                self._system.link(beside, path)
+            finally:
+                self._system.unlink(beside)
+            _sync_directory(path.parent, self._system)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+
+    def make_dir(self, path: Path) -> None:
+        try:
+            if not _is_directory(path):
+                self._system.mkdir(path, DIRECTORY_MODE)
+            # Also where it was there: the process that made it may have died before this line.
+            _sync_directory(path.parent, self._system)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+
+    def read(self, path: Path) -> bytes:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(fd, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            raise StateMissing(f"{path.name}: not there") from None
+        except OSError as error:
+            raise StateUnreadable(f"{path.name}: {error.strerror}") from None
+
+    def _write_beside(self, path: Path, data: bytes) -> Path:
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = self._system.open(beside, flags, FILE_MODE)
+        try:
+            _write_all(self._system, fd, data)
+            self._system.fsync(fd)
+        except OSError:
+            self._system.unlink(beside)  # a full disk should not be filled by our attempts
+            raise
+        finally:
+            self._system.close(fd)
+        return beside
+
+
+def _open_append(path: Path, system: System) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = system.open(path, flags)
+    except FileNotFoundError:
+        fd = system.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Also for a file that was there: the process that made it may have died before this line.
+        _sync_directory(path.parent, system)
+    except OSError:
+        system.close(fd)
+        raise
+    return fd
+
+
+def _write_all(system: System, fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[system.write(fd, rest) :]
+
+
+def _sync_directory(path: Path, system: System) -> None:
+    fd = system.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        system.fsync(fd)
+    finally:
+        system.close(fd)
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _unwritable(path: Path, error: OSError) -> StateUnwritable:
+    # The name without its directory is enough to find it, and no value of the owner's.
+    return StateUnwritable(f"{path.name}: {error.strerror or type(error).__name__}")

@@ -1,0 +1,235 @@
+"""Files of one JSON object a line: appended to, never changed, read back after any crash.
+
+A record is acknowledged when JsonlWriter.append returns. A crash in the middle of that can leave a
+tail that is no record: it is kept, ended with a newline, and described by a `recovery` record after
+it. Readers skip what a recovery record describes and report every other damaged line by its number.
+Reading takes constant memory. Threads: a writer belongs to one thread at a time; reading is free.
+"""
+
+import hashlib
+import os
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import attrs
+
+from bxcore import convert, strictjson
+from bxcore.deadline import Clock
+from bxcore.errors import BadMessage
+from bxcore.files import Appender, Files, StateMissing, StateUnreadable
+from bxcore.ids import Hash32
+from bxcore.strictjson import JsonValue
+from bxcore.timestamp import Timestamp
+
+MAX_LINE = 8 * 1024 * 1024
+"""Longest line, without its newline. Longer ones are never written, and damaged where they are met."""
+
+RECOVERY = "recovery"
+_RECOVERY_START = b'{"type":"recovery",'
+_TAG = "type"
+
+
+@attrs.frozen(kw_only=True)
+class Recovery:
+    """Record `recovery`: from line `line` (counted from 1) up to this record is no record.
+
+    `bytes` and `sha256` are those of the tail as it was found, newlines inside it included.
+    """
+
+    time: Timestamp
+    line: int
+    bytes: int
+    sha256: Hash32
+
+
+@attrs.frozen
+class Line:
+    """A line as stored. `raw` has no newline and at most MAX_LINE bytes of the `size` it has."""
+
+    number: int
+    raw: bytes
+    size: int
+    complete: bool
+
+
+@attrs.frozen
+class Entry:
+    """A line with its meaning. `value` is the object, or None where `fault` says why there is none.
+
+    `torn` marks a line that a crash cut and a recovery record describes (or, at the very end of a
+    file that no writer has opened since, one without its newline): expected, never acknowledged.
+    A fault that is not torn is damage.
+    """
+
+    number: int
+    raw: bytes
+    value: dict[str, JsonValue] | None
+    fault: str | None
+    torn: bool
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield every line; only the last can be incomplete. Raises StateError where `path` cannot be read."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            number = 0
+            while raw := file.readline(MAX_LINE + 1):
+                number += 1
+                size = len(raw)
+                ended = raw.endswith(b"\n")
+                while not ended and size > MAX_LINE and (more := file.readline(MAX_LINE)):
+                    size += len(more)
+                    ended = more.endswith(b"\n")
+                yield Line(number, raw[:MAX_LINE].removesuffix(b"\n"), size - ended, ended)
+    except FileNotFoundError:
+        raise StateMissing(f"{path.name}: not there") from None
+    except OSError as error:
+        raise StateUnreadable(f"{path.name}: {error.strerror}") from None
+
+
+def read_entries(path: Path) -> Iterator[Entry]:
+    """Yield every line with its meaning, recovery records included; see Entry. Raises StateError.
+
+    Lines that have no meaning are held back until the record after them says whether a crash cut
+    them: memory is that of one line, plus that of such a run.
+    """
+    held: list[Entry] = []
+    for line in read_lines(path):
+        entry = _entry(line)
+        if entry.value is not None:
+            yield from _settled(held, entry)
+            held = []
+        held.append(entry)
+    yield from held
+
+
+class JsonlWriter:
+    """A file of records, open for appending. Made with `open`."""
+
+    def __init__(
+        self, path: Path, appender: Appender, encode: Callable[[object], JsonValue], recovery: Recovery | None
+    ) -> None:
+        self._path = path
+        self._appender = appender
+        self._encode = encode
+        self.recovery = recovery
+        """What opening had to describe, or None: worth a line in the log and a word to the owner."""
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        files: Files,
+        *,
+        clock: Clock,
+        encode: Callable[[object], JsonValue] = convert.unstructure,
+    ) -> "JsonlWriter":
+        """Open or make `path`; a tail that is no record is kept and described. Raises StateError."""
+        appender = files.open_append(path)
+        try:
+            recovery = _describe_tail(path, appender, clock)
+        except BaseException:
+            appender.close()
+            raise
+        return cls(path, appender, encode, recovery)
+
+    def append(self, *records: object) -> None:
+        """Write all records, durable when this returns: one write, one fsync.
+
+        Raises StateError where that failed: the writer is of no more use then, and the records may be
+        there in part. ValueError (nothing written) for a record that is longer than MAX_LINE.
+        """
+        lines = [strictjson.dumps(self._encode(record)) for record in records]
+        for line in lines:
+            if len(line) > MAX_LINE:
+                raise ValueError(f"a record of {len(line)} bytes is longer than a line may be, {MAX_LINE}")
+        if lines:
+            self._appender.append(b"\n".join(lines) + b"\n")
+
+    def close(self) -> None:
+        """Give the file back. May be called twice."""
+        self._appender.close()
+
+
+def _entry(line: Line) -> Entry:
+    if not line.complete:
+        return Entry(line.number, line.raw, None, "cut off: no newline at its end", True)
+    try:
+        return Entry(line.number, line.raw, _object(line), None, False)
+    except BadMessage as error:
+        return Entry(line.number, line.raw, None, error.detail, False)
+
+
+def _object(line: Line) -> dict[str, JsonValue]:
+    if line.size > MAX_LINE:
+        raise BadMessage(f"longer than a line may be: {line.size} bytes")
+    value = strictjson.loads(line.raw)
+    if type(value) is not dict:
+        raise BadMessage("expected an object")
+    return value
+
+
+def _settled(held: list[Entry], follower: Entry) -> Iterator[Entry]:
+    """Yield what was held back, now that the record after it is known."""
+    recovery = _recovery(follower)
+    tail = [entry for entry in held if recovery is not None and entry.number >= recovery.line]
+    if recovery is None or not _describes(recovery, tail):
+        yield from held
+        return
+    yield from held[: len(held) - len(tail)]
+    for entry in tail:
+        yield Entry(entry.number, entry.raw, None, "cut off by a crash", True)
+
+
+def _recovery(entry: Entry) -> Recovery | None:
+    if not entry.raw.startswith(_RECOVERY_START):
+        return None
+    try:
+        return convert.structure_tagged(entry.value, {RECOVERY: Recovery}, tag=_TAG)
+    except BadMessage:
+        return None
+
+
+def _describes(recovery: Recovery, tail: list[Entry]) -> bool:
+    # The hash too: bytes that changed after they were described are damage, not a tear.
+    content = b"\n".join(entry.raw for entry in tail)
+    if recovery.bytes == len(content) + 1:  # the tail ended with a newline of its own
+        content += b"\n"
+    return recovery.bytes == len(content) and recovery.sha256 == hashlib.sha256(content).hexdigest()
+
+
+def _describe_tail(path: Path, appender: Appender, clock: Clock) -> Recovery | None:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        starts = _line_starts(path)
+        good = len(starts) - 1
+        while good and not _is_record(file, starts[good - 1], starts[good]):
+            good -= 1
+        if good == len(starts) - 1:
+            return None
+        file.seek(starts[good])
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(-1, os.SEEK_END)
+        newline = b"" if file.read() == b"\n" else b"\n"
+    recovery = Recovery(
+        time=clock.now_ms(), line=good + 1, bytes=starts[-1] - starts[good], sha256=Hash32(digest)
+    )
+    value = convert.unstructure_tagged(recovery, {Recovery: RECOVERY}, tag=_TAG)
+    appender.append(newline + strictjson.dumps(value) + b"\n")
+    return recovery
+
+
+def _line_starts(path: Path) -> "array[int]":
+    """Return the offset at which each line starts, and the size of the file after them."""
+    starts = array("Q", [0])
+    for line in read_lines(path):
+        starts.append(starts[-1] + line.size + line.complete)
+    return starts
+
+
+def _is_record(file: BinaryIO, start: int, end: int) -> bool:
+    file.seek(start)
+    raw = file.read(min(end - start, MAX_LINE + 1))
+    line = Line(0, raw.removesuffix(b"\n"), end - start - 1, raw.endswith(b"\n"))
+    return _entry(line).value is not None

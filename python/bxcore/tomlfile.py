@@ -1,0 +1,180 @@
+"""TOML text -> plain values, and the line on which each key stands.
+
+tomlkit does the reading; it knows no positions. They are found by cutting the text into statements:
+a header, or a key with its value, is complete on the first line up to which it can be read by itself.
+Only a file that has a fault pays for that. Reads: the file. Raises ConfigError only.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import tomlkit
+from tomlkit.exceptions import ParseError, TOMLKitError
+from tomlkit.items import Float
+
+from bxcore.errors import ConfigError
+
+Keys = tuple[str | int, ...]
+"""Where a value stands: names of tables and keys, and numbers from 0 inside lists."""
+
+MAX_BYTES = 1024 * 1024
+
+_WORDS: Mapping[type, str] = {
+    str: "text",
+    int: "a whole number",
+    bool: "true or false",
+    Decimal: "a number with a fraction",
+    dict: "a table",
+    list: "a list",
+    datetime: "a date",
+    date: "a date",
+    time: "a time",
+}
+
+
+@attrs.frozen
+class Document:
+    """A file that could be read: its text, and what it says (floats as Decimal)."""
+
+    text: str
+    content: dict[str, Any]
+
+    def lines(self) -> dict[Keys, int]:
+        """Return the line, counted from 1, of the statement that sets each key."""
+        return _lines(self.text)
+
+
+def read(path: Path) -> Document:
+    """Read `path`. Raises ConfigError with the line where it is not there, not UTF-8 or not TOML."""
+    text = _text(path)
+    try:
+        return Document(text, _plain(tomlkit.parse(text)))
+    except RecursionError:
+        raise ConfigError(f"{path}:1: nested too deeply") from None
+    except (TOMLKitError, ValueError) as error:
+        line, what = _syntax_fault(text, error)
+        raise ConfigError(f"{path}:{line}: not TOML: {what}") from None
+
+
+def line_of(lines: dict[Keys, int], keys: Keys) -> int:
+    """Return the line of `keys`, or of the nearest table around it; 1 where there is none."""
+    while keys and keys not in lines:
+        keys = keys[:-1]
+    return lines.get(keys, 1)
+
+
+def word(value: object) -> str:
+    """Return the words for a value's type."""
+    return _WORDS.get(type(value), "something else")
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f"{path}: {len(raw)} bytes are more than the {MAX_BYTES} that are read")
+    if raw.startswith(b"\xef\xbb\xbf"):
+        raise ConfigError(f"{path}:1: starts with a byte-order mark; save it without one")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8") from None
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {str(key): _plain(inner) for key, inner in item.items()}
+    if isinstance(item, list):
+        return [_plain(inner) for inner in item]
+    if isinstance(item, Float):
+        return Decimal(item.as_string())  # what the owner wrote, not its nearest binary fraction
+    return item.unwrap()
+
+
+def _syntax_fault(text: str, error: Exception) -> tuple[int, str]:
+    what = str(error).split(" at line ")[0]
+    try:
+        statements = [(number, chunk) for number, chunk, _ in _statements(text)]
+    except TOMLKitError:
+        return (error.line, what) if isinstance(error, ParseError) else (1, what)
+    return _first_clash(statements), what
+
+
+def _first_clash(statements: list[tuple[int, str]]) -> int:
+    """Return the line of the first statement that contradicts one before it (a repeated key)."""
+    fine, clashing = 0, len(statements)
+    while clashing - fine > 1:
+        middle = (fine + clashing) // 2
+        try:
+            tomlkit.parse("".join(chunk for _, chunk in statements[:middle]))
+            fine = middle
+        except (TOMLKitError, ValueError):
+            clashing = middle
+    return statements[clashing - 1][0]
+
+
+def _statements(text: str) -> Iterator[tuple[int, str, tomlkit.TOMLDocument]]:
+    """Yield (line, text, meaning) of each statement. TOMLKitError where one cannot be read by itself."""
+    chunk, start = "", 1
+    fault: TOMLKitError | None = None
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        chunk += line
+        # After its first line a value can only end with one of these: saves most of the attempts.
+        if fault is not None and not any(mark in line for mark in ("]", '"""', "'''")):
+            continue
+        try:
+            meaning = tomlkit.parse(chunk)
+        except TOMLKitError as error:
+            fault = error
+        else:
+            yield start, chunk, meaning
+            chunk, start, fault = "", number + 1, None
+    if fault is not None:
+        raise fault
+
+
+def _lines(text: str) -> dict[Keys, int]:
+    found: dict[Keys, int] = {}
+    last: dict[Keys, int] = {}  # the number of the newest table of each [[array]]
+    table: Keys = ()
+    for line, chunk, meaning in _statements(text):
+        if chunk.lstrip().startswith("["):
+            table = _header(meaning, last)
+            found.setdefault(table, line)
+        else:
+            _note(found, table, meaning, line)
+    return found
+
+
+def _header(meaning: Any, last: dict[Keys, int]) -> Keys:
+    keys: Keys = ()
+    while isinstance(meaning, dict) and meaning:
+        name, meaning = next(iter(meaning.items()))
+        keys = (*keys, str(name))
+        if isinstance(meaning, list):
+            last[keys] = last.get(keys, -1) + 1
+            meaning = None
+        if keys in last:
+            keys = (*keys, last[keys])
+    return keys
+
+
+def _note(found: dict[Keys, int], keys: Keys, item: Any, line: int) -> None:
+    if isinstance(item, dict):
+        inner = [(str(key), value) for key, value in item.items()]
+    elif isinstance(item, list):
+        inner = list(enumerate(item))
+    else:
+        return
+    for key, value in inner:
+        found.setdefault((*keys, key), line)
+        _note(found, (*keys, key), value, line)
