@@ -6,6 +6,8 @@ of its own, held while that one session is read from disk, so a long log delays 
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from bxcore.deadline import Deadline
 from bxcore.ids import MessageKey, SessionId
@@ -32,8 +34,7 @@ class Sessions:
 
     def say(self, session: SessionId, key: MessageKey, text: str, *, new: bool) -> tuple[Session, Accepted]:
         """Take a message in. Raises NoSession, SessionExists, TooBusy, SessionDamaged, StateError."""
-        entry = self._entry(session)
-        with entry.lock:
+        with self._held(session) as entry:
             opened = self._open(entry, session, key, new=new)
             if not opened.busy and self.running() >= self._parts.settings.limits.running_turns:
                 raise TooBusy("as many turns run as may run at once; try again in a moment")
@@ -41,8 +42,7 @@ class Sessions:
 
     def follow(self, session: SessionId, turn: int) -> tuple[Session, Followed | None]:
         """Look a turn up. Raises NoSession, SessionDamaged, StateError."""
-        entry = self._entry(session)
-        with entry.lock:
+        with self._held(session) as entry:
             opened = self._open(entry, session, None, new=False)
             return opened, opened.follow(turn)
 
@@ -77,12 +77,21 @@ class Sessions:
             entries = list(self._entries.values())
         return [session for entry in entries if (session := entry.session) is not None]
 
-    def _entry(self, session: SessionId) -> _Entry:
-        with self._lock:
-            entry = self._entries.setdefault(session, _Entry())
-            self._entries.move_to_end(session)
-            self._let_idle_ones_go(keep=session)
-            return entry
+    @contextmanager
+    def _held(self, session: SessionId) -> Iterator[_Entry]:
+        """Hold the session's entry, and be sure that it is the one in the table."""
+        while True:
+            with self._lock:
+                entry = self._entries.setdefault(session, _Entry())
+                self._entries.move_to_end(session)
+                self._let_idle_ones_go(keep=session)
+            with entry.lock:
+                # It may have been let go between the two locks; a second one would then be made beside it.
+                with self._lock:
+                    current = self._entries.get(session) is entry
+                if current:
+                    yield entry
+                    return
 
     def _let_idle_ones_go(self, *, keep: SessionId) -> None:
         spare = len(self._entries) - self._parts.settings.limits.open_sessions
