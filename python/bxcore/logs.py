@@ -23,7 +23,7 @@ _PLACES = 12
 
 def configure(role: str) -> None:
     """Send every log record of this process to stderr under the name `role`. Called once, at start."""
-    handler = _StderrHandler(sys.stderr)
+    handler = _StderrHandler()
     handler.setFormatter(_LineFormatter(role))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("boxmaker").setLevel(logging.INFO)
@@ -100,13 +100,20 @@ class _LineFormatter(logging.Formatter):
         return escape(record.getMessage())
 
 
-class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for the checker only
-    """Never lets a record that cannot be written show its arguments, as logging itself would."""
+class _StderrHandler(logging.Handler):
+    """Writes to stderr, and never lets a record that cannot be written show its arguments."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except (TypeError, ValueError, KeyError, OSError):  # a bad log call must not fail the request
+            self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the library's name
-        place = f"{record.module}:{record.lineno}"
+        place, kind = f"{record.module}:{record.lineno}", type(sys.exception()).__name__
         try:
-            sys.stderr.write(f"level=error log record lost place={place} code=internal\n")
+            sys.stderr.write(f"level=error log record lost place={place} error={kind} code=internal\n")
         except (OSError, ValueError):
             pass  # stderr itself is gone: there is nobody left to tell
 
