@@ -5,6 +5,7 @@ that .gitignore keeps out is left out here too: hidden directories but .ci, cach
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,11 +80,18 @@ def dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else "?"
 
 
+def section(page: str, heading: str) -> str:
+    """Return what stands under a heading of the second level."""
+    found = re.search(rf"^## {re.escape(heading)}$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found, f"the page has no heading '{heading}'"
+    return found[1]
+
+
 def table_rows(page: str) -> list[list[str]]:
     """Return the cells of every row of the page's tables, headings and rules left out."""
-    rows = []
     lines = page.splitlines()
-    for number, line in enumerate(lines):
-        if line.startswith("|") and number and lines[number - 1].startswith("|") and not line.startswith("| ---"):
-            rows.append([cell.strip() for cell in line.strip("|").split("|")])
-    return rows
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for before, line in zip(lines, lines[1:], strict=False)
+        if before.startswith("|") and line.startswith("|") and not line.startswith("| ---")
+    ]

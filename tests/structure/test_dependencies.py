@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.structure import sources
 
+RUN_TIME = "At run time"
 CELLS = 4  # package, why, licence, who keeps it
 
 
@@ -27,7 +28,7 @@ def read(name: str) -> str:
 
 
 def test_the_page_explains_exactly_the_locked_packages() -> None:
-    assert explained(read("docs/dependencies.md")) == locked(read("poetry.lock"))
+    assert explained(sources.section(read("docs/dependencies.md"), RUN_TIME)) == locked(read("poetry.lock"))
 
 
 def test_a_row_with_an_empty_cell_explains_nothing() -> None:

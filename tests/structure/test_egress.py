@@ -5,7 +5,6 @@ uses such a library over Unix sockets only is listed on the page as well, under 
 """
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -60,9 +59,7 @@ def unguarded(path: Path) -> Iterator[str]:
 
 def listed(page: str, heading: str) -> set[str]:
     """Return the modules named in the first column of the tables under a heading."""
-    found = re.search(rf"^## {re.escape(heading)}$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/egress.md has no heading '{heading}'"
-    return {row[0].strip("`") for row in sources.table_rows(found[1])}
+    return {row[0].strip("`") for row in sources.table_rows(sources.section(page, heading))}
 
 
 def judged() -> list[Path]:
