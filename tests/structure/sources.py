@@ -5,6 +5,7 @@ that .gitignore keeps out is left out here too: hidden directories but .ci, cach
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,6 @@ def table_rows(page: str) -> list[list[str]]:
     lines = page.splitlines()
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for before, line in zip(lines, lines[1:], strict=False)
+        for before, line in itertools.pairwise(lines)
         if before.startswith("|") and line.startswith("|") and not line.startswith("| ---")
     ]
