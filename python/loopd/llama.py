@@ -8,7 +8,7 @@ at once, which frees the slot. Threads: stateless, so any number. Specified in d
 import hashlib
 import json
 import select
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import attrs
 
+from bxcore import sanitize
 from bxcore.deadline import Clock, Deadline
 from bxcore.errors import UpstreamError
 from bxcore.wire.channel import WaitReason
@@ -56,6 +57,7 @@ __all__ = [
 _MAX_ANSWER = 64 * 1024 * 1024
 """Bytes of one JSON answer; the tokens of a full context as JSON make a few MB."""
 
+_SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
 _LOOK_MS = 1_000
 _LOADING_LOOK_MS = 500
 _AWAY_RETRY_MS = 250
@@ -63,9 +65,13 @@ _AWAY_RETRY_MS = 250
 
 @attrs.frozen(kw_only=True)
 class Props:
-    """What the server says of itself. `model` is its alias or file name, `defaults` its sampling, for the eye."""
+    """What the server says of itself. `model` is its alias or file name, `defaults` its sampling, for the eye.
+
+    `template_tags`: the markers that stand in its chat template, special tokens among them.
+    """
 
     template_sha256: str
+    template_tags: tuple[str, ...]
     n_ctx: int
     total_slots: int
     model: str
@@ -74,11 +80,12 @@ class Props:
 
 @attrs.frozen(kw_only=True)
 class SlotState:
-    """One slot as /slots shows it."""
+    """One slot as /slots shows it. `sampling` is that of its newest request; empty where there was none."""
 
     id: int
     n_ctx: int
     busy: bool
+    sampling: Mapping[str, float]
 
 
 class _HeadersCame(Exception):
@@ -91,7 +98,7 @@ class ModelServer:
     def __init__(self, socket_path: Path, *, clock: Clock, waits: Waits, model: str = "") -> None:
         self._path, self._clock, self._waits, self._model = socket_path, clock, waits, model
 
-    def stream(self, body: bytes, *, cancel: CancelToken, on_wait: OnWait) -> Iterator[Delta]:
+    def stream(self, body: bytes, *, cancel: CancelToken, on_wait: OnWait) -> Generator[Delta, None, None]:
         """Send the completion request `body` and yield its deltas, Finished last.
 
         Closing the iterator gives the request up. Raises the errors of loopd.modelfaults; each is final.
@@ -115,13 +122,15 @@ class ModelServer:
         """Return what the server serves. Raises ModelLoading while it is not ready."""
         answer = self._ask("GET", self._of_model("/props"))
         defaults = _table(answer, "default_generation_settings")
+        # The served text, not the file's: the server drops a trailing newline.
+        template = _string(answer, "chat_template")
         return Props(
-            # The served text, not the file: the server drops a trailing newline.
-            template_sha256=hashlib.sha256(_string(answer, "chat_template").encode()).hexdigest(),
+            template_sha256=hashlib.sha256(template.encode()).hexdigest(),
+            template_tags=sanitize.tags_in_template(template),
             n_ctx=_count(defaults, "n_ctx"),
             total_slots=_count(answer, "total_slots"),
             model=str(answer.get("model_alias") or Path(str(answer.get("model_path") or "unknown")).name),
-            defaults=_defaults(defaults),
+            defaults=_shown(_sampling(defaults)),
         )
 
     def slots(self) -> tuple[SlotState, ...]:
@@ -301,19 +310,21 @@ def _slot(untrusted: object) -> SlotState:
     if not isinstance(untrusted, dict):
         raise ServerProtocol("the server's /slots holds something else than slots")
     return SlotState(
-        id=_count(untrusted, "id"), n_ctx=_count(untrusted, "n_ctx"), busy=untrusted.get("is_processing") is True
+        id=_count(untrusted, "id"),
+        n_ctx=_count(untrusted, "n_ctx"),
+        busy=untrusted.get("is_processing") is True,
+        sampling=_sampling(untrusted),
     )
 
 
-def _defaults(settings: Mapping[str, Any]) -> str:
-    params = settings.get("params")
+def _sampling(untrusted: Mapping[str, Any]) -> Mapping[str, float]:
+    params = untrusted.get("params")
     known = params if isinstance(params, dict) else {}
-    shown = (f"{name} {known[name]:.4g}" for name in ("temperature", "top_p", "top_k") if _is_number(known.get(name)))
-    return ", ".join(shown) or "not shown"
+    return {name: known[name] for name in _SAMPLING if type(known.get(name)) in (int, float)}
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
+def _shown(sampling: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in sampling.items()) or "not shown"
 
 
 def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -225,6 +225,7 @@ class Exchange:
     def close(self) -> None:
         """End the connection now, read to the end or not: the peer sees it at once."""
         self._session.close()
+        self._response.close()
 
 
 @contextlib.contextmanager
