@@ -18,6 +18,7 @@ import attrs
 
 from bxcore import tomlfile
 from bxcore.errors import ConfigError
+from bxcore.ids import MAX_SAFE_INTEGER
 from bxcore.tomlfile import Keys
 
 T = TypeVar("T")
@@ -53,7 +54,8 @@ def load(path: Path, cls: type[T]) -> T:
 
 def _told(path: Path, document: tomlfile.Document, faults: list[Fault]) -> list[str]:
     lines = document.lines()
-    placed = sorted((tomlfile.line_of(lines, fault.keys), fault) for fault in faults)
+    placed = [(tomlfile.line_of(lines, fault.keys), fault) for fault in faults]
+    placed.sort(key=lambda pair: pair[0])
     return [f"{path}:{line}: {_name(fault.keys)}{fault.what}" for line, fault in placed]
 
 
@@ -73,12 +75,12 @@ def _table(cls: type, value: object, keys: Keys, faults: list[Fault]) -> Any:
     attrs.resolve_types(cls)
     fields = attrs.fields_dict(cls)
     before = len(faults)
-    for key in value.keys() - fields.keys():
-        faults.append(Fault((*keys, key), f"unknown key{_suggestion(key, fields)}"))
+    strange = (key for key in value if key not in fields)
+    faults.extend(Fault((*keys, key), f"unknown key{_suggestion(key, fields)}") for key in strange)
     found = {}
     for name, field in fields.items():
         if name in value:
-            found[field.alias] = _field(field, value[name], (*keys, name), faults)
+            found[name] = _field(field, value[name], (*keys, name), faults)
         elif field.default is attrs.NOTHING:
             faults.append(Fault((*keys, name), f"missing; expected {_wanted(field.type)}"))
     return _made(cls, found, keys, faults) if len(faults) == before else _NOTHING
@@ -99,7 +101,7 @@ def _field(field: "attrs.Attribute[Any]", value: object, keys: Keys, faults: lis
         try:
             field.validator(None, field, found)
         except ValueError as error:
-            faults.append(Fault(keys, str(error.args[0])))
+            faults.append(Fault(keys, str(error.args[0]).removeprefix(f"{field.name}: ")))
     return found
 
 
@@ -144,6 +146,10 @@ def _exactly(kind: type) -> Callable[[object], object]:
     return lambda value: value if type(value) is kind else _NOTHING
 
 
+def _integer(value: object) -> object:
+    return value if type(value) is int and abs(value) <= MAX_SAFE_INTEGER else _NOTHING
+
+
 def _decimal(value: object) -> object:
     if type(value) is int or (isinstance(value, Decimal) and value.is_finite()):
         return Decimal(value)
@@ -159,7 +165,7 @@ def _absolute_path(value: object) -> object:
 
 _PLAIN: Mapping[Any, tuple[str, Callable[[object], object]]] = {
     str: ("text", _exactly(str)),
-    int: ("a whole number", _exactly(int)),
+    int: ("a whole number", _integer),
     bool: ("true or false", _exactly(bool)),
     Decimal: ("a number", _decimal),
     Path: ("an absolute path", _absolute_path),

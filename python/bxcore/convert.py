@@ -53,8 +53,9 @@ class _Fault(Exception):
 
 def structure(value: JsonValue, cls: type[T]) -> T:
     """Return `value` as a `cls`, or raise BadMessage naming the path of the first fault."""
+    kind: Any = cls
     try:
-        made: T = _reader(cls)(value, cls)
+        made: T = _reader(kind)(value, kind)
     except (_Fault, ClassValidationError) as error:
         fault = _first_fault(error)
     else:
@@ -69,9 +70,10 @@ def unstructure(obj: object) -> JsonValue:
     Raises TypeError for anything outside the alphabet, also where a field holds another type than
     it declares: what would not be read again is not written.
     """
-    if not attrs.has(type(obj)):
-        raise TypeError(f"{type(obj).__name__} has no JSON form: expected an object of an attrs class")
-    value: JsonValue = _writer(type(obj))(obj)
+    kind: Any = type(obj)
+    if not attrs.has(kind):
+        raise TypeError(f"{kind.__name__} has no JSON form: expected an object of an attrs class")
+    value: JsonValue = _writer(kind)(obj)
     return value
 
 
@@ -89,7 +91,8 @@ def structure_tagged(value: JsonValue, table: Mapping[str, type[T]], *, tag: str
 
 def unstructure_tagged(obj: object, names: Mapping[type, str], *, tag: str) -> JsonValue:
     """Return the JSON value of `obj` with the key `tag` first. KeyError where `names` lacks its class."""
-    return {tag: names[type(obj)], **_writer(type(obj))(obj)}
+    kind: Any = type(obj)
+    return {tag: names[kind], **_writer(kind)(obj)}
 
 
 def plain_key(key: str) -> str:
@@ -164,13 +167,14 @@ def _enum_reader(kind: type[Enum]) -> StructureHook:
 
 def _object_reader(kind: type) -> StructureHook:
     attrs.resolve_types(kind)
-    build = make_dict_structure_fn(
+    hooks: dict[str, Any] = {f.name: override(struct_hook=_reader(f.type)) for f in attrs.fields(kind)}
+    build: StructureHook = make_dict_structure_fn(
         kind,
         _GENERATOR,
         _cattrs_forbid_extra_keys=True,
         _cattrs_detailed_validation=True,
         _cattrs_use_linecache=False,
-        **{field.name: override(struct_hook=_reader(field.type)) for field in attrs.fields(kind)},
+        **hooks,
     )
 
     def read(value: Any, _: Any) -> Any:
@@ -298,14 +302,10 @@ def _enum_writer(kind: type[Enum]) -> UnstructureHook:
 
 def _object_writer(kind: type) -> UnstructureHook:
     attrs.resolve_types(kind)
-    dump = make_dict_unstructure_fn(
-        kind,
-        _GENERATOR,
-        _cattrs_use_linecache=False,
-        **{field.name: override(unstruct_hook=_writer(field.type)) for field in attrs.fields(kind)},
-    )
+    hooks: dict[str, Any] = {f.name: override(unstruct_hook=_writer(f.type)) for f in attrs.fields(kind)}
+    dump: UnstructureHook = make_dict_unstructure_fn(kind, _GENERATOR, _cattrs_use_linecache=False, **hooks)
 
-    def write(value: Any) -> dict[str, Any]:
+    def write(value: Any) -> Any:
         if type(value) is kind:
             return dump(value)
         raise TypeError(f"a field declared {kind.__name__} holds {type(value).__name__}")

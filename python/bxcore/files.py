@@ -11,6 +11,7 @@ import fcntl
 import os
 import secrets
 import stat
+from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
 
@@ -97,9 +98,27 @@ class System(Protocol):
     def close(self, fd: int, /) -> None: ...
 
 
+def open_read(path: Path) -> BufferedReader:
+    """Open `path` for reading; for files that are read piece by piece. StateMissing, StateUnreadable."""
+    try:
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+    except FileNotFoundError:
+        raise StateMissing(f"{_shown(path)}: not there") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> StateUnreadable:
+    """Return the error to raise where reading from `path` gave `error`."""
+    return StateUnreadable(f"{_shown(path)}: {error.strerror or type(error).__name__}")
+
+
 class AppendFile:
-    """The real Appender. Once a write or an fsync has failed, nobody knows what is on the disk: the
-    kernel may report a lost page only once. So the file is closed and stays broken; reopen it."""
+    """The real Appender.
+
+    Once a write or an fsync has failed nobody knows what is on the disk, and the kernel may report a
+    lost page only once: the file is closed and stays broken until it is opened again.
+    """
 
     def __init__(self, path: Path, system: System) -> None:
         self._path = path
@@ -109,7 +128,8 @@ class AppendFile:
 
     def append(self, data: bytes) -> None:
         if self._fd is None:
-            raise StateUnwritable(f"{self._path.name}: closed" + " after a failed write" * self._broken)
+            why = "closed after a failed write" if self._broken else "closed"
+            raise StateUnwritable(f"{_shown(self._path)}: {why}")
         try:
             _write_all(self._system, self._fd, data)
             self._system.fsync(self._fd)
@@ -141,14 +161,18 @@ class DiskFiles:
         try:
             return AppendFile(path, self._system)
         except BlockingIOError:
-            raise StateInUse(f"{path.name}: open for appending elsewhere") from None
+            raise StateInUse(f"{_shown(path)}: open for appending elsewhere") from None
         except OSError as error:
             raise _unwritable(path, error) from None
 
     def replace(self, path: Path, data: bytes) -> None:
         try:
             beside = self._write_beside(path, data)
-            self._system.rename(beside, path)
+            try:
+                self._system.rename(beside, path)
+            except OSError:
+                self._system.unlink(beside)
+                raise
             _sync_directory(path.parent, self._system)
         except OSError as error:
             raise _unwritable(path, error) from None
@@ -175,14 +199,11 @@ class DiskFiles:
             raise _unwritable(path, error) from None
 
     def read(self, path: Path) -> bytes:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with open(fd, "rb") as file:
+        with open_read(path) as file:
+            try:
                 return file.read()
-        except FileNotFoundError:
-            raise StateMissing(f"{path.name}: not there") from None
-        except OSError as error:
-            raise StateUnreadable(f"{path.name}: {error.strerror}") from None
+            except OSError as error:
+                raise unreadable(path, error) from None
 
     def _write_beside(self, path: Path, data: bytes) -> Path:
         beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
@@ -200,11 +221,8 @@ class DiskFiles:
 
 
 def _open_append(path: Path, system: System) -> int:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        fd = system.open(path, flags)
-    except FileNotFoundError:
-        fd = system.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = system.open(path, flags, FILE_MODE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Also for a file that was there: the process that made it may have died before this line.
@@ -237,5 +255,8 @@ def _is_directory(path: Path) -> bool:
 
 
 def _unwritable(path: Path, error: OSError) -> StateUnwritable:
-    # The name without its directory is enough to find it, and no value of the owner's.
-    return StateUnwritable(f"{path.name}: {error.strerror or type(error).__name__}")
+    return StateUnwritable(f"{_shown(path)}: {error.strerror or type(error).__name__}")
+
+
+def _shown(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"

@@ -10,15 +10,15 @@ import hashlib
 import os
 from array import array
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 import attrs
 
-from bxcore import convert, strictjson
+from bxcore import convert, files, strictjson
 from bxcore.deadline import Clock
 from bxcore.errors import BadMessage
-from bxcore.files import Appender, Files, StateMissing, StateUnreadable
+from bxcore.files import Appender, Files
 from bxcore.ids import Hash32
 from bxcore.strictjson import JsonValue
 from bxcore.timestamp import Timestamp
@@ -72,21 +72,16 @@ class Entry:
 
 def read_lines(path: Path) -> Iterator[Line]:
     """Yield every line; only the last can be incomplete. Raises StateError where `path` cannot be read."""
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-            number = 0
-            while raw := file.readline(MAX_LINE + 1):
-                number += 1
-                size = len(raw)
-                ended = raw.endswith(b"\n")
-                while not ended and size > MAX_LINE and (more := file.readline(MAX_LINE)):
-                    size += len(more)
-                    ended = more.endswith(b"\n")
-                yield Line(number, raw[:MAX_LINE].removesuffix(b"\n"), size - ended, ended)
-    except FileNotFoundError:
-        raise StateMissing(f"{path.name}: not there") from None
-    except OSError as error:
-        raise StateUnreadable(f"{path.name}: {error.strerror}") from None
+    with files.open_read(path) as file:
+        number = 0
+        while raw := _line(file, path):
+            number += 1
+            size = len(raw)
+            ended = raw.endswith(b"\n")
+            while not ended and size > MAX_LINE and (more := _line(file, path)):
+                size += len(more)
+                ended = more.endswith(b"\n")
+            yield Line(number, raw[:MAX_LINE].removesuffix(b"\n"), size - ended, ended)
 
 
 def read_entries(path: Path) -> Iterator[Entry]:
@@ -121,13 +116,13 @@ class JsonlWriter:
     def open(
         cls,
         path: Path,
-        files: Files,
+        disk: Files,
         *,
         clock: Clock,
         encode: Callable[[object], JsonValue] = convert.unstructure,
     ) -> "JsonlWriter":
         """Open or make `path`; a tail that is no record is kept and described. Raises StateError."""
-        appender = files.open_append(path)
+        appender = disk.open_append(path)
         try:
             recovery = _describe_tail(path, appender, clock)
         except BaseException:
@@ -153,13 +148,20 @@ class JsonlWriter:
         self._appender.close()
 
 
+def _line(file: BufferedReader, path: Path) -> bytes:
+    try:
+        return file.readline(MAX_LINE + 1)
+    except OSError as error:
+        raise files.unreadable(path, error) from None
+
+
 def _entry(line: Line) -> Entry:
     if not line.complete:
-        return Entry(line.number, line.raw, None, "cut off: no newline at its end", True)
+        return Entry(line.number, line.raw, None, "cut off: no newline at its end", torn=True)
     try:
-        return Entry(line.number, line.raw, _object(line), None, False)
+        return Entry(line.number, line.raw, _object(line), None, torn=False)
     except BadMessage as error:
-        return Entry(line.number, line.raw, None, error.detail, False)
+        return Entry(line.number, line.raw, None, error.detail, torn=False)
 
 
 def _object(line: Line) -> dict[str, JsonValue]:
@@ -180,7 +182,7 @@ def _settled(held: list[Entry], follower: Entry) -> Iterator[Entry]:
         return
     yield from held[: len(held) - len(tail)]
     for entry in tail:
-        yield Entry(entry.number, entry.raw, None, "cut off by a crash", True)
+        yield Entry(entry.number, entry.raw, None, "cut off by a crash", torn=True)
 
 
 def _recovery(entry: Entry) -> Recovery | None:
@@ -201,7 +203,7 @@ def _describes(recovery: Recovery, tail: list[Entry]) -> bool:
 
 
 def _describe_tail(path: Path, appender: Appender, clock: Clock) -> Recovery | None:
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+    with files.open_read(path) as file:
         starts = _line_starts(path)
         good = len(starts) - 1
         while good and not _is_record(file, starts[good - 1], starts[good]):
@@ -212,9 +214,7 @@ def _describe_tail(path: Path, appender: Appender, clock: Clock) -> Recovery | N
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         file.seek(-1, os.SEEK_END)
         newline = b"" if file.read() == b"\n" else b"\n"
-    recovery = Recovery(
-        time=clock.now_ms(), line=good + 1, bytes=starts[-1] - starts[good], sha256=Hash32(digest)
-    )
+    recovery = Recovery(time=clock.now_ms(), line=good + 1, bytes=starts[-1] - starts[good], sha256=Hash32(digest))
     value = convert.unstructure_tagged(recovery, {Recovery: RECOVERY}, tag=_TAG)
     appender.append(newline + strictjson.dumps(value) + b"\n")
     return recovery
@@ -228,7 +228,7 @@ def _line_starts(path: Path) -> "array[int]":
     return starts
 
 
-def _is_record(file: BinaryIO, start: int, end: int) -> bool:
+def _is_record(file: BufferedReader, start: int, end: int) -> bool:
     file.seek(start)
     raw = file.read(min(end - start, MAX_LINE + 1))
     line = Line(0, raw.removesuffix(b"\n"), end - start - 1, raw.endswith(b"\n"))

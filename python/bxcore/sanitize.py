@@ -23,6 +23,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "[/THINK]",
         "<think_fast>",
         "<think_faster>",
+        "[BEGIN FINAL RESPONSE]",
+        "[END FINAL RESPONSE]",
         "<seed:think>",
         "</seed:think>",
     ),
@@ -55,10 +57,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "</arg_key>",
         "<arg_value>",
         "</arg_value>",
+        "<function_results>",
+        "</function_results>",
         "<function=",
         "</function>",
         "<parameter=",
+        "<parameter name=",
         "</parameter>",
+        "<invoke name=",
+        "</invoke>",
         "<minimax:tool_call>",
         "</minimax:tool_call>",
         "<seed:tool_call>",
@@ -177,7 +184,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "ERNIE": ("<cls>", "<sep>", "<end_of_sentence>", "<begin_of_sentence>"),
     "Seed": ("<seed:bos>", "<seed:eos>", "<seed:pad>", "<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"),
     "MiniMax": ("]~b]", "]~!b[", "[e~[", "]!p~[", "]!d~["),
-    "Falcon": (">>TITLE<<", ">>ABSTRACT<<", ">>INTRODUCTION<<", ">>SUMMARY<<", ">>COMMENT<<", ">>ANSWER<<", ">>QUESTION<<"),
+    "Falcon": (
+        ">>TITLE<<",
+        ">>ABSTRACT<<",
+        ">>INTRODUCTION<<",
+        ">>SUMMARY<<",
+        ">>COMMENT<<",
+        ">>ANSWER<<",
+        ">>QUESTION<<",
+    ),
     "pictures and sound": (
         "<image>",
         "</image>",
@@ -231,8 +246,8 @@ _MORE_SAMPLES = (
 
 _TEMPLATE_MARKERS = re.compile(
     r"<[^\s<>'\"{}]{1,80}>"  # <|im_start|>, <tool_call>, </think>
-    r"|<[A-Za-z_:]{1,40}="  # <function=, followed by a name
-    r"|\[/?[A-Z][A-Z_]{1,40}\]"  # [INST], and not messages[0]
+    r"|</?[A-Za-z_:]{1,40}(?:=| [a-z]{1,20}=)"  # <function=, <invoke name=, followed by a value
+    r"|\[/?[A-Z][A-Z_ ]{1,40}\]"  # [INST], and not messages[0]
     r"|\[[a-z]?[A-Z]{3,20}\]"  # [gMASK]
     r"|\[\|[^\s\[\]|]{1,40}\|\]"  # [|assistant|]
     r"|\][~!a-z]{1,4}[\[\]]"  # ]~b]
@@ -261,7 +276,7 @@ def samples() -> tuple[str, ...]:
 
 
 def escape_terminal(text: str, *, keep_newlines: bool) -> str:
-    """Return `text` with every invisible or steering character written out, as in \\u{202E}.
+    r"""Return `text` with every invisible or steering character written out, as in \u{202E}.
 
     That is: control, format, private-use and surrogate characters, line and paragraph separators,
     and the other characters that show nothing by themselves. Newline and tab stay where

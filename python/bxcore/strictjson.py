@@ -13,7 +13,7 @@ from typing import NoReturn, TypeAlias
 from bxcore.errors import BadMessage
 from bxcore.ids import MAX_SAFE_INTEGER
 
-JsonValue: TypeAlias = "None | bool | int | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "str | int | bool | list[JsonValue] | dict[str, JsonValue] | None"
 
 MAX_DEPTH = 64
 """Lists and objects inside one another, the outermost included."""
@@ -45,7 +45,7 @@ def loads(untrusted: bytes) -> JsonValue:
     except UnicodeDecodeError as error:
         raise BadMessage(f"expected UTF-8, got something else at byte {error.start}") from None
     except json.JSONDecodeError as error:
-        raise BadMessage(f"expected JSON: {error.msg} at character {error.pos}") from None
+        raise BadMessage(f"expected JSON: {error.msg} (character {error.pos})") from None
     if _SURROGATE_ESCAPE.search(untrusted):
         _refuse_lone_surrogates(value)
     return value

@@ -5,6 +5,7 @@ a header, or a key with its value, is complete on the first line up to which it 
 Only a file that has a fault pays for that. Reads: the file. Raises ConfigError only.
 """
 
+import io
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -13,15 +14,19 @@ from typing import Any
 
 import attrs
 import tomlkit
-from tomlkit.exceptions import ParseError, TOMLKitError
+from tomlkit.exceptions import KeyAlreadyPresent, ParseError, TOMLKitError
 from tomlkit.items import Float
 
 from bxcore.errors import ConfigError
+from bxcore.ids import MAX_SAFE_INTEGER
 
 Keys = tuple[str | int, ...]
 """Where a value stands: names of tables and keys, and numbers from 0 inside lists."""
 
-MAX_BYTES = 1024 * 1024
+MAX_BYTES = 256 * 1024
+
+MAX_STATEMENT_LINES = 2_000
+"""Lines after which the end of a value is not looked for any more; faults then show its first line."""
 
 _WORDS: Mapping[type, str] = {
     str: "text",
@@ -48,6 +53,21 @@ class Document:
         return _lines(self.text)
 
 
+@attrs.frozen
+class _Statement:
+    line: int
+    text: str
+    meaning: tomlkit.TOMLDocument
+
+
+class _Unreadable(Exception):
+    """The statement that starts on `line` cannot be read by itself."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
 def read(path: Path) -> Document:
     """Read `path`. Raises ConfigError with the line where it is not there, not UTF-8 or not TOML."""
     text = _text(path)
@@ -55,7 +75,7 @@ def read(path: Path) -> Document:
         return Document(text, _plain(tomlkit.parse(text)))
     except RecursionError:
         raise ConfigError(f"{path}:1: nested too deeply") from None
-    except (TOMLKitError, ValueError) as error:
+    except (TOMLKitError, ValueError, ArithmeticError) as error:
         line, what = _syntax_fault(text, error)
         raise ConfigError(f"{path}:{line}: not TOML: {what}") from None
 
@@ -68,7 +88,9 @@ def line_of(lines: dict[Keys, int], keys: Keys) -> int:
 
 
 def word(value: object) -> str:
-    """Return the words for a value's type."""
+    """Return the words for what a value is."""
+    if type(value) is int and abs(value) > MAX_SAFE_INTEGER:
+        return "a whole number beyond 2^53-1"
     return _WORDS.get(type(value), "something else")
 
 
@@ -102,57 +124,71 @@ def _plain(item: Any) -> Any:
 
 def _syntax_fault(text: str, error: Exception) -> tuple[int, str]:
     what = str(error).split(" at line ")[0]
+    if isinstance(error, KeyAlreadyPresent) or isinstance(error.__cause__, KeyAlreadyPresent):
+        # The reader notices only at the end of the table, or does not say where.
+        return _clash(text), what
+    return (error.line if isinstance(error, ParseError) else 1), what
+
+
+def _clash(text: str) -> int:
+    """Return the line of the statement that sets a key which an earlier one, or itself, has set."""
     try:
-        statements = [(number, chunk) for number, chunk, _ in _statements(text)]
-    except TOMLKitError:
-        return (error.line, what) if isinstance(error, ParseError) else (1, what)
-    return _first_clash(statements), what
+        statements = list(_statements(text))
+    except _Unreadable as unreadable:
+        return unreadable.line
+    return _first_clash(statements).line
 
 
-def _first_clash(statements: list[tuple[int, str]]) -> int:
-    """Return the line of the first statement that contradicts one before it (a repeated key)."""
+def _first_clash(statements: list[_Statement]) -> _Statement:
     fine, clashing = 0, len(statements)
     while clashing - fine > 1:
         middle = (fine + clashing) // 2
         try:
-            tomlkit.parse("".join(chunk for _, chunk in statements[:middle]))
+            tomlkit.parse("".join(statement.text for statement in statements[:middle]))
             fine = middle
-        except (TOMLKitError, ValueError):
+        except TOMLKitError:
             clashing = middle
-    return statements[clashing - 1][0]
+    return statements[clashing - 1]
 
 
-def _statements(text: str) -> Iterator[tuple[int, str, tomlkit.TOMLDocument]]:
-    """Yield (line, text, meaning) of each statement. TOMLKitError where one cannot be read by itself."""
-    chunk, start = "", 1
-    fault: TOMLKitError | None = None
-    for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        chunk += line
+def _statements(text: str) -> Iterator[_Statement]:
+    """Yield the statements in their order. Raises _Unreadable at one that cannot be read by itself."""
+    chunk, start, lines = "", 1, 0
+    for line in io.StringIO(text, newline="\n"):
+        chunk, lines = chunk + line, lines + 1
         # After its first line a value can only end with one of these: saves most of the attempts.
-        if fault is not None and not any(mark in line for mark in ("]", '"""', "'''")):
+        if lines > 1 and not any(mark in line for mark in ("]", '"""', "'''")):
             continue
         try:
             meaning = tomlkit.parse(chunk)
-        except TOMLKitError as error:
-            fault = error
+        except TOMLKitError:
+            if lines == MAX_STATEMENT_LINES:
+                break
         else:
-            yield start, chunk, meaning
-            chunk, start, fault = "", number + 1, None
-    if fault is not None:
-        raise fault
+            yield _Statement(start, chunk, meaning)
+            chunk, start, lines = "", start + lines, 0
+    if chunk:
+        raise _Unreadable(start)
 
 
 def _lines(text: str) -> dict[Keys, int]:
     found: dict[Keys, int] = {}
     last: dict[Keys, int] = {}  # the number of the newest table of each [[array]]
     table: Keys = ()
-    for line, chunk, meaning in _statements(text):
-        if chunk.lstrip().startswith("["):
-            table = _header(meaning, last)
-            found.setdefault(table, line)
+    for statement in _readable(text):
+        if statement.text.lstrip().startswith("["):
+            table = _header(statement.meaning, last)
+            found.setdefault(table, statement.line)
         else:
-            _note(found, table, meaning, line)
+            _note(found, table, statement.meaning, statement.line)
     return found
+
+
+def _readable(text: str) -> Iterator[_Statement]:
+    try:
+        yield from _statements(text)
+    except _Unreadable:
+        return  # what comes after a value of MAX_STATEMENT_LINES has no line: the nearest table's is shown
 
 
 def _header(meaning: Any, last: dict[Keys, int]) -> Keys:
@@ -169,12 +205,11 @@ def _header(meaning: Any, last: dict[Keys, int]) -> Keys:
 
 
 def _note(found: dict[Keys, int], keys: Keys, item: Any, line: int) -> None:
+    inner: dict[str | int, Any] = {}
     if isinstance(item, dict):
-        inner = [(str(key), value) for key, value in item.items()]
+        inner = {str(key): value for key, value in item.items()}
     elif isinstance(item, list):
-        inner = list(enumerate(item))
-    else:
-        return
-    for key, value in inner:
+        inner = dict(enumerate(item))
+    for key, value in inner.items():
         found.setdefault((*keys, key), line)
         _note(found, (*keys, key), value, line)
