@@ -100,12 +100,17 @@ install_packages() {
     # A stale list of packages is no reason to stop while the packages can still be had.
     "${as_root[@]}" apt-get -q update >>"$log" 2>&1 || say "apt-get update failed, going on with the lists as they are"
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
-        apt-get -q install -y --no-install-recommends "$@" >>"$log" 2>&1 || refuse_install "$@"
+        apt-get -q install -y --no-install-recommends "$@" >>"$log" 2>&1 || fail_with_log "apt-get could not install them"
 }
 
 refuse_install() {
     say "Debian packages are missing and this user may not install them. Run this once as root, then try again:"
     fail "    apt-get install -y $*"
+}
+
+fail_with_log() {
+    tail -n 15 "$log" >&2
+    fail "$1; the whole log is $log"
 }
 
 # --- the environments ------------------------------------------------------------------------
@@ -114,10 +119,7 @@ refuse_install() {
 step() {
     say "$1"
     shift
-    if ! "$@" >>"$log" 2>&1; then
-        tail -n 15 "$log" >&2
-        fail "failed; the whole log is $log"
-    fi
+    "$@" >>"$log" 2>&1 || fail_with_log "failed"
 }
 
 # A user's pip configuration stays in force, since it may name the only index that can be
