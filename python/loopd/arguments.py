@@ -5,10 +5,12 @@ differently, or that a llama.cpp server refuses to read back from history, is no
 """
 
 import json
+import math
 from typing import Any
 
 MAX_ARGUMENT_BYTES = 262_144
 MAX_DEPTH = 32
+_LONGEST_INTEGER = 300
 
 
 class BadArguments(ValueError):
@@ -21,7 +23,7 @@ def parse(untrusted_text: str) -> dict[str, Any]:
         size_bytes = len(untrusted_text.encode())
         if size_bytes > MAX_ARGUMENT_BYTES:
             raise BadArguments(f"the arguments are {size_bytes} bytes long; the limit is {MAX_ARGUMENT_BYTES}")
-        value = json.loads(untrusted_text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        value = _DECODER.decode(untrusted_text)
         json.dumps(value, ensure_ascii=False).encode()  # an escaped lone surrogate fails here
     except BadArguments:
         raise
@@ -52,6 +54,25 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(_: str) -> Any:
     raise BadArguments("NaN and Infinity are not JSON")
+
+
+def _integer(text: str) -> int:
+    # Some 309 digits are the end of a double, in which the server holds what is longer than 64 bits.
+    if len(text) > _LONGEST_INTEGER:
+        raise BadArguments("the arguments hold a number that is too large")
+    return int(text)
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise BadArguments("the arguments hold a number that is too large")
+    return value
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_int=_integer, parse_float=_fraction
+)
 
 
 def _depth(value: Any) -> int:
