@@ -95,6 +95,8 @@ def unlisted(packages: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
             found.append(f"{name} is no root package of the linter")
         if name not in packaged:
             found.append(f"{name} is not packaged")
+        if name != "bxcore" and settings["poetry"]["scripts"].get(name) != f"{name}.__main__:main":
+            found.append(f"{name} has no script")
     return found
 
 
@@ -103,7 +105,7 @@ def test_every_package_is_under_contract() -> None:
 
 
 def test_a_forgotten_package_is_seen() -> None:
-    assert len(unlisted(["bxcore", "rogue"], SETTINGS)) == 3
+    assert len(unlisted(["bxcore", "rogue"], SETTINGS)) == 4
 
 
 def outside_the_standard_library(path: Path) -> list[str]:
