@@ -95,6 +95,7 @@ class Proxy:
             worker.start()
         except RuntimeError:  # no more threads
             self._forget(client, "refused")
+            client.close()
 
     def _refuse(self, client: socket.socket) -> None:
         """Close at once, which loopd reads as "server away"."""
@@ -105,13 +106,15 @@ class Proxy:
 
     def _work(self, client: socket.socket) -> None:
         ending = "upstream_away"
-        try:
+        with contextlib.ExitStack() as at_once:
+            at_once.callback(client.close)
             server = self._connect()
-            if server is not None:
-                with server:
+            try:
+                if server is not None:
+                    at_once.enter_context(server)
                     ending = relay(client, server, idle_ms=self._config.idle_ms).value
-        finally:
-            self._forget(client, ending)
+            finally:
+                self._forget(client, ending)  # before the close: who sees it may come again at once
 
     def _connect(self) -> socket.socket | None:
         try:
@@ -125,8 +128,7 @@ class Proxy:
     def _forget(self, client: socket.socket, ending: str) -> None:
         with self._lock:
             self._counts[ending] += 1
-            del self._live[client]  # before the close: `_cut` must not meet a reused descriptor
-        client.close()
+            del self._live[client]  # and only then closed: `_cut` must not meet a reused descriptor
 
     def _note_upstream(self, error: OSError | None) -> None:
         """Log the change between away and there, not each connection."""

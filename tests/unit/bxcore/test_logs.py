@@ -70,7 +70,7 @@ def test_a_percent_sign_without_arguments_is_itself(capsys: pytest.CaptureFixtur
 
 def test_a_foreign_exception_shows_its_places_and_not_its_text(capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        {}[SECRET]
+        {"a": 1}[SECRET]
     except KeyError:
         logs.get("x").exception("request failed")
     line = capsys.readouterr().err
