@@ -31,10 +31,10 @@ class History:
         self.last_end: TurnEnd | None = None
         self.last_time = Timestamp(0)
         self._turn_of: dict[MessageKey, int] = {}
-        self._unanswered: dict[str, str] = {}
+        self._unanswered: list[tuple[str, str]] = []
         self._last_step = 0
         self._last_text = ""
-        self._context = 0
+        self._context = self._context_before = 0
         self._turn_prompts = (0, 0)  # prompt of the first request of the turn before this one, and of this one
 
     def add(self, record: Record) -> None:
@@ -49,15 +49,14 @@ class History:
                 self._start(record)
             case Assistant():
                 self._last_text = record.content or ""
-                self._unanswered = {call.id: call.name for call in record.tool_calls}
+                self._unanswered = [(call.id, call.name) for call in record.tool_calls]
             case ToolResult():
                 self.last_call = max(self.last_call, record.call)
-                self._unanswered.pop(record.tool_call_id, None)
+                self._answer(record.tool_call_id)
             case Usage():
                 self._use(record)
             case TurnEnd():
-                self.open_turn = None
-                self.last_end = record
+                self._end(record)
             case _:
                 pass
 
@@ -72,7 +71,7 @@ class History:
 
     def unanswered_calls(self) -> Iterator[tuple[str, str]]:
         """(id, name) of each call of the newest assistant record that has no result yet."""
-        yield from self._unanswered.items()
+        yield from self._unanswered
 
     def next_call(self) -> CallId:
         """The number that the next call will get."""
@@ -97,11 +96,24 @@ class History:
         self.turn = record.turn
         self.open_turn = record.turn
         self._last_text = ""
-        self._unanswered = {}
+        self._unanswered = []
         self._last_step = 0
         self.waiting = [key for key in self.waiting if key not in record.keys]
         self._turn_of.update(dict.fromkeys(record.keys, record.turn))
         self._turn_prompts = (self._turn_prompts[1], 0)
+        self._context_before = self._context
+
+    def _answer(self, identity: str) -> None:
+        # The first of that id and no other: a server may give two calls the same one.
+        place = next((place for place, call in enumerate(self._unanswered) if call[0] == identity), None)
+        if place is not None:
+            del self._unanswered[place]
+
+    def _end(self, record: TurnEnd) -> None:
+        self.open_turn = None
+        self.last_end = record
+        if record.dropped:
+            self._context = self._context_before  # what follows stands where the turn stood, and is new
 
     def _use(self, record: Usage) -> None:
         self._context = record.prompt + record.output

@@ -4,81 +4,14 @@ from typing import Any
 
 import pytest
 
-from bxcore.ids import CallId, Hash32, MessageKey, SessionId
+from bxcore.ids import Hash32, SessionId
 from bxcore.jsonl import Recovery
-from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import TurnEnding
-from bxcore.wire.tools import DataClass
 from loopd.prompt import Prompt
-from loopd.records import (
-    Assistant,
-    CacheLoss,
-    Nudge,
-    Record,
-    SessionStart,
-    ThinkingCap,
-    ToolCall,
-    ToolResult,
-    TurnEnd,
-    TurnStart,
-    Usage,
-    User,
-)
+from loopd.records import CacheLoss, Nudge, Record, SessionStart, ThinkingCap
+from tests.fakes.records import NOW, call, end, result, said, start, usage, user
 
-NOW = Timestamp(1_700_000_000_000)
 HEAD = b'{"tools":[],"messages":['
-
-
-def user(key: str, content: str) -> User:
-    return User(time=NOW, key=MessageKey(key), content=content)
-
-
-def start(turn: int, *keys: str) -> TurnStart:
-    return TurnStart(time=NOW, turn=turn, keys=tuple(MessageKey(key) for key in keys))
-
-
-def said(content: str | None, *, reasoning: str | None = None, calls: tuple[ToolCall, ...] = ()) -> Assistant:
-    return Assistant(time=NOW, turn=1, step=1, content=content, reasoning_content=reasoning, tool_calls=calls)
-
-
-def call(identity: str = "a", name: str = "clock", arguments: str = "{}", broken: str | None = None) -> ToolCall:
-    return ToolCall(id=identity, name=name, arguments=arguments, broken=broken)
-
-
-def result(identity: str, content: str) -> ToolResult:
-    return ToolResult(
-        time=NOW,
-        turn=1,
-        call=CallId(1),
-        tool_call_id=identity,
-        name="clock",
-        ok=True,
-        content=content,
-        data_class=DataClass.PUBLIC,
-        untrusted=False,
-        truncated=False,
-    )
-
-
-def end(
-    ending: TurnEnding = TurnEnding.ANSWERED, *, turn: int = 1, sentence: str | None = None, dropped: bool = False
-) -> TurnEnd:
-    return TurnEnd(time=NOW, turn=turn, ending=ending, sentence=sentence, dropped=dropped)
-
-
-def usage() -> Usage:
-    return Usage(
-        time=NOW,
-        turn=1,
-        step=1,
-        prompt=9,
-        cached=4,
-        read=5,
-        reread=0,
-        output=3,
-        reasoning=0,
-        finish="stop",
-    )
 
 
 UNREAD: Mapping[str, Record] = {
