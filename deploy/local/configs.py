@@ -1,0 +1,101 @@
+"""The roles' configuration files in a checkout: written by the launcher until the owner edits one.
+
+Writes: <home>/etc/inferproxy.toml and loopd.toml. Invariant: a file whose text is not what the launcher
+wrote is never touched again; the first line carries the hash by which that is seen.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from bxcore import files
+from deploy.local.home import Home
+
+_MARK = "# Written by `make chat`, and written anew until you change it. "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What a model server says of itself."""
+
+    model: str
+    n_ctx: int
+    slots: int
+
+
+class Outcome(Enum):
+    """What became of a file."""
+
+    WRITTEN = "written"
+    KEPT = "kept"
+
+
+def inferproxy(home: Home, upstream: str) -> str:
+    """Return inferproxy.toml."""
+    return f"listen = {_text(home.infer_socket)}\nupstream = {_text(upstream)}\n"
+
+
+def loopd(home: Home, served: Served, *, small_model: bool) -> str:
+    """Return loopd.toml, which expects the server to stay what it is now."""
+    background = 0 if served.slots == 1 else 1
+    text = f"""\
+state = {_text(home.path)}
+
+[listen]
+owner = {_text(home.loop_socket)}
+
+[infer]
+socket = {_text(home.infer_socket)}
+
+# The start-up self-test compares the server with this.
+[expect]
+n_ctx = {served.n_ctx}
+slots = {served.slots}
+
+[slots]
+main = 0
+background = {background}
+"""
+    return text + (_SMALL_MODEL if small_model else "")
+
+
+# SmolLM2's authors' own settings. It seldom knows when it has said enough, hence the low cap.
+_SMALL_MODEL = """
+[sampling]
+temperature = 0.2
+top_p = 0.9
+max_tokens = 512
+"""
+
+
+def write(path: Path, body: str) -> Outcome:
+    """Make `body` the content of `path`, unless the owner has made the file theirs."""
+    if not _ours(path):
+        return Outcome.KEPT
+    whole = f"{_MARK}[{_hash(body)}]\n{body}"
+    files.DiskFiles().replace(path, whole.encode())
+    return Outcome.WRITTEN
+
+
+def _ours(path: Path) -> bool:
+    """Say whether nothing would be lost. A link is the owner's, wherever it leads."""
+    if path.is_symlink():
+        return False
+    try:
+        first, _, body = path.read_text(encoding="utf-8").partition("\n")
+    except FileNotFoundError:
+        return True
+    except UnicodeDecodeError:
+        return False
+    return first == f"{_MARK}[{_hash(body)}]"
+
+
+def _hash(body: str) -> str:
+    return f"sha256 {hashlib.sha256(body.encode()).hexdigest()}"
+
+
+def _text(value: str | Path) -> str:
+    """Return a TOML string: JSON's, but for the one control character that JSON leaves alone."""
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,77 @@
+"""Boxmaker's home in a checkout: which directory holds what, and who may start processes there.
+
+Writes: the directories, their modes, launcher.lock. Invariant: one launcher a home, decided by flock
+and by nothing else, so that a kill -9 leaves nothing to clean up.
+"""
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from deploy.local.refusal import Refusal
+
+PRIVATE = 0o700
+"""Everything runs as one user here; on the appliance each pair of roles has a group, and 2750."""
+
+MAX_SOCKET_BYTES = 107
+"""What a socket's address holds, less its NUL."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """The directory that bxctl knows as BOXMAKER_HOME."""
+
+    path: Path
+
+    @property
+    def etc(self) -> Path:
+        return self.path / "etc"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log"
+
+    @property
+    def loop_socket(self) -> Path:
+        return self.path / "run" / "loop-owner" / "loop.sock"
+
+    @property
+    def infer_socket(self) -> Path:
+        return self.path / "run" / "infer" / "infer.sock"
+
+    @property
+    def model_socket(self) -> Path:
+        return self.path / "run" / "model" / "model.sock"
+
+    def notify_socket(self, name: str) -> Path:
+        """Where the process called `name` tells the launcher that it is ready."""
+        return self.path / "run" / "launcher" / f"{name}.sock"
+
+    def prepare(self) -> None:
+        """Make the directories that are missing. Raises Refusal where the path is too long for sockets."""
+        longest = max((self.loop_socket, self.infer_socket, self.notify_socket("inferproxy")), key=_size)
+        if _size(longest) > MAX_SOCKET_BYTES:
+            raise Refusal(
+                f"{longest}: {_size(longest)} bytes, and the address of a socket may have {MAX_SOCKET_BYTES}; "
+                "use a shorter directory, for example --home ~/boxmaker"
+            )
+        sockets = (self.loop_socket, self.infer_socket, self.model_socket, self.notify_socket("any"))
+        for directory in (self.etc, self.log, self.path / "sessions", *(socket.parent for socket in sockets)):
+            directory.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            directory.chmod(PRIVATE)
+
+    def lock(self) -> BinaryIO | None:
+        """Return the lock of this home, held until it is closed; None where another launcher holds it."""
+        lock = (self.path / "launcher.lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            return None
+        return lock
+
+
+def _size(path: Path) -> int:
+    return len(os.fsencode(path))

@@ -1,0 +1,171 @@
+"""One `make chat`: start what a conversation needs, open it, and leave nothing behind.
+
+Reads and writes: the home directory (.state). Standard output and input belong to bxctl; what the
+launcher itself has to say goes to standard error. Exit codes: bxctl's, or 69 where a part did not start.
+"""
+
+import argparse
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from bxcore.errors import BoxmakerError
+from deploy.local import configs, plan, processes, served, stack
+from deploy.local.configs import Outcome, Served
+from deploy.local.home import Home
+from deploy.local.plan import Part
+from deploy.local.progress import Progress
+from deploy.local.refusal import Refusal
+from deploy.local.stack import Interrupted, Stack
+from deploy.local.wakeups import Wakeups
+
+EXIT_NOT_STARTED = 69
+_LOAD_SECONDS = 180.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was typed. Neither `upstream` nor `model`: our own server with the small model."""
+
+    home: Home
+    upstream: str | None
+    model: Path | None
+    chat: tuple[str, ...]
+
+    @property
+    def small_model(self) -> bool:
+        return not self.upstream and not self.model
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one `make chat` and return its exit code."""
+    options = _options(argv)
+    progress = Progress(sys.stderr)
+    try:
+        # Sessions, logs and settings are nobody else's business.
+        os.umask(0o077)
+        options.home.prepare()
+        with Wakeups() as wakeups:
+            return _run(options, wakeups, progress)
+    except (Refusal, BoxmakerError) as error:
+        progress.say(str(error))
+    except OSError as error:
+        progress.say(f"{error.filename or 'the system says'}: {error.strerror}")
+    except Interrupted as interrupted:
+        progress.say(f"stopped by {interrupted}")
+        return 128 + interrupted.number
+    return EXIT_NOT_STARTED
+
+
+def _options(argv: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="chat.py",
+        description="Start Boxmaker in this checkout and open a conversation.",
+        epilog="What follows -- goes to `bxctl chat`: chat.py -- --session ID --verbose",
+    )
+    parser.add_argument("--upstream", metavar="URL", help="a llama.cpp server of yours: http://host:port or unix:/path")
+    parser.add_argument("--model", type=Path, metavar="FILE", help="another GGUF file for the server started here")
+    parser.add_argument("--home", type=Path, metavar="DIR", default=plan.ROOT / ".state", help="default: .state here")
+    parser.add_argument("--say", metavar="TEXT", help="one message instead of a conversation")
+    parser.add_argument("chat", nargs="*", metavar="-- ARGUMENT", help="for `bxctl chat`")
+    given = parser.parse_args(argv)
+    if given.upstream and given.model:
+        parser.error("--upstream names a server that has its model; --model is for the one that is started here")
+    if given.model and not given.model.is_file():
+        parser.error(f"{given.model}: there is no such file")
+    return Options(
+        home=Home(given.home.absolute()),
+        upstream=given.upstream,
+        model=given.model and given.model.absolute(),
+        chat=(*([] if given.say is None else [f"--say={given.say}"]), *given.chat),
+    )
+
+
+def _run(options: Options, wakeups: Wakeups, progress: Progress) -> int:
+    conversation = plan.bxctl(options.home, options.chat)
+    lock = _lock(options.home, wakeups, progress)
+    if lock is None:
+        progress.say(f"already running in {options.home.path}: this one only talks to it, and leaves it running")
+        if not options.small_model:
+            progress.say("the running one keeps its model; --upstream and --model have no effect")
+        return stack.converse(conversation, wakeups)
+    with lock, Stack(options.home, wakeups, progress) as running:
+        _start(options, running, progress)
+        progress.clear()
+        code = stack.converse(conversation, wakeups)
+        running.report_ended()
+    return code
+
+
+def _lock(home: Home, wakeups: Wakeups, progress: Progress) -> BinaryIO | None:
+    """Return the lock of the home, or None where another launcher holds it and its loopd can be talked to.
+
+    One that is still starting, or is just stopping, is waited for.
+    """
+    while True:
+        if lock := home.lock():
+            return lock
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(os.fspath(home.loop_socket)) == 0:
+                progress.clear()
+                return None
+        stack.pause(wakeups, progress, f"waiting for another make chat in {home.path}")
+
+
+def _start(options: Options, running: Stack, progress: Progress) -> None:
+    """Start the model server and inferproxy, and, once they say what is served, loopd."""
+    refused = processes.no_network_refused()
+    if refused:
+        progress.say(f"loopd runs with a network here, since this machine allows nothing less: {refused}")
+    home = options.home
+    upstream = options.upstream or plan.upstream_of(home)
+    _write(home, "inferproxy", configs.inferproxy(home, upstream), progress)
+    parts = [plan.inferproxy(home, network=bool(options.upstream))]
+    if not options.upstream:
+        parts.append(plan.model_server(home, options.model))
+    running.wait_ready(*[running.start(_allowed(part, refused)) for part in parts])
+
+    found = _ask(home, running, upstream)
+    _tell(found, options, progress)
+    _write(home, "loopd", configs.loopd(home, found, small_model=options.small_model), progress)
+    running.wait_ready(running.start(_allowed(plan.loopd(home), refused)))
+
+
+def _allowed(part: Part, refused: str | None) -> Part:
+    """Return the part as this machine can run it."""
+    return replace(part, network=True) if refused else part
+
+
+def _write(home: Home, role: str, body: str, progress: Progress) -> None:
+    path = home.etc / f"{role}.toml"
+    if configs.write(path, body) is Outcome.KEPT:
+        progress.say(f"{path} was changed by hand and stays as it is; without it a new one would be written")
+
+
+def _ask(home: Home, running: Stack, upstream: str) -> Served:
+    deadline = time.monotonic() + _LOAD_SECONDS
+    while True:
+        try:
+            return served.ask(home.infer_socket)
+        except served.Loading:
+            if time.monotonic() > deadline:
+                raise Refusal(f"{upstream}: still loading its model after {_LOAD_SECONDS:.0f} s") from None
+        except served.Away as away:
+            raise Refusal(f"{upstream}: {away}; see {home.log / 'inferproxy.log'}") from None
+        except served.NotLlama as fault:
+            raise Refusal(f"{upstream}: {fault}; a llama.cpp server is needed") from None
+        running.pause(f"waiting for {upstream} to load its model")
+
+
+def _tell(found: Served, options: Options, progress: Progress) -> None:
+    if options.small_model:
+        progress.say(f"{found.model} is tiny and talks nonsense at times; UPSTREAM=http://host:port uses your server")
+        return
+    progress.say(f"{found.model}: {found.slots} slots of {found.n_ctx} tokens")
+    if found.slots == 1:
+        progress.say("it has one slot, so scheduled work will push conversations out of its cache")

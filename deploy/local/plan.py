@@ -1,0 +1,93 @@
+"""What `make chat` runs, as data: command lines, conditions, waits. Pure: starts nothing, looks at nothing."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local.home import Home
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL_PYTHON = ROOT / ".state" / "model-venv" / "bin" / "python"
+
+SLOT_TOKENS = 8_192
+SLOTS = 2
+
+# What a daemon may know of the environment that `make chat` was typed in.
+_INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One process of the stack. `doing` says what the owner waits for until it is ready."""
+
+    name: str
+    argv: tuple[str, ...]
+    doing: str
+    ready_seconds: int
+    stop_seconds: int
+    network: bool
+    first_line_is_ready: bool = False
+    """It says so with a line on standard output; the roles use NOTIFY_SOCKET."""
+
+
+def model_server(home: Home, model: Path | None) -> Part:
+    """llama.cpp on a Unix socket. It needs no network, so it gets none."""
+    other = ("--model", str(model)) if model else ()
+    return Part(
+        name="model",
+        argv=(
+            str(MODEL_PYTHON), "-P", "-s", str(ROOT / "deploy" / "local" / "model_server.py"),
+            "--listen", str(home.model_socket), "--n-ctx", str(SLOT_TOKENS), "--slots", str(SLOTS), *other,
+        ),
+        doing=f"loading {model.name if model else 'the small model'}",
+        ready_seconds=600,
+        stop_seconds=2,
+        network=False,
+        first_line_is_ready=True,
+    )  # fmt: skip
+
+
+def inferproxy(home: Home, *, network: bool) -> Part:
+    """It needs a network where the model server is elsewhere."""
+    return Part(
+        name="inferproxy",
+        argv=_role("inferproxy", home),
+        doing="starting inferproxy",
+        ready_seconds=30,
+        stop_seconds=3,
+        network=network,
+    )
+
+
+def loopd(home: Home) -> Part:
+    """Ready when its self-test has passed, which a busy server delays."""
+    return Part(
+        name="loopd",
+        argv=_role("loopd", home),
+        doing="self-test",
+        ready_seconds=900,
+        stop_seconds=8,
+        network=False,
+    )
+
+
+def bxctl(home: Home, arguments: Sequence[str]) -> tuple[str, ...]:
+    """The command line of the conversation."""
+    return (sys.executable, "-P", "-s", "-m", "bxctl", "--home", str(home.path), "chat", *arguments)
+
+
+def upstream_of(home: Home) -> str:
+    """The address of the model server that we start."""
+    return f"unix:{home.model_socket}"
+
+
+def environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return a daemon's environment, rebuilt from what it may know."""
+    kept = {name: inherited[name] for name in _INHERITED if name in inherited}
+    return {**kept, "PYTHONPATH": str(ROOT / "python")}
+
+
+def _role(name: str, home: Home) -> tuple[str, ...]:
+    # -P: the directory we stand in has folders that Python would take for packages.
+    return (sys.executable, "-P", "-s", "-m", name, "--config", str(home.etc / f"{name}.toml"))
