@@ -103,7 +103,10 @@ def _send_some(sock: socket.socket, rest: memoryview, deadline: Deadline) -> int
 
 def _wait(sock: socket.socket, direction: int, deadline: Deadline) -> None:
     poll = select.poll()
-    poll.register(sock, direction)
+    try:
+        poll.register(sock, direction)
+    except ValueError:  # closed by another thread since the last call
+        raise PeerGone("the connection was closed here") from None
     poll.poll(deadline.remaining_ms())
 
 
