@@ -65,9 +65,12 @@ def read(content: bytes, *, expected: Hash32) -> Baseline:
     if hash_of(content) != expected:
         raise BaselineChanged("the baseline file differs from the one this session was started with; restore it")
     try:
-        return convert.structure(strictjson.loads(content.rstrip(b"\n")), Baseline)
+        front = convert.structure(strictjson.loads(content.rstrip(b"\n")), Baseline)
     except BadMessage as fault:
         raise BaselineChanged(f"the baseline file cannot be read by this version: {fault.detail}") from fault
+    if front.format > FORMAT:
+        raise BaselineChanged(f"the baseline file was written by a newer version (format {front.format})")
+    return front
 
 
 def _sampling_text(sampling: Sampling) -> str:

@@ -24,7 +24,10 @@ class Place:
 
 def stored_calls(received: Completion) -> tuple[ToolCall, ...]:
     """Return the calls as they may be sent back: one call with bad arguments would fail every later request."""
-    return tuple(_stored(call, number) for number, call in enumerate(received.calls, 1))
+    taken: set[str] = set()
+    return tuple(
+        _stored(call, _unused(call.id or f"call-{number}", taken)) for number, call in enumerate(received.calls, 1)
+    )
 
 
 def assistant(at: Place, received: Completion, calls: tuple[ToolCall, ...]) -> Assistant:
@@ -66,9 +69,16 @@ def cap(at: Place, reached: Cap | None) -> ThinkingCap | None:
     return ThinkingCap(time=at.time, turn=at.turn, step=at.step, tokens=reached.tokens, ended=reached.ended)
 
 
-def _stored(call: ReceivedCall, number: int) -> ToolCall:
+def _unused(identity: str, taken: set[str]) -> str:
+    # A server that numbers its calls badly gives two the same id; a result must name one of them.
+    while identity in taken:
+        identity += "+"
+    taken.add(identity)
+    return identity
+
+
+def _stored(call: ReceivedCall, identity: str) -> ToolCall:
     name = call.name or "unnamed"
-    identity = call.id or f"call-{number}"
     try:
         arguments.parse(call.arguments)
     except arguments.BadArguments:
