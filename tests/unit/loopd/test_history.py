@@ -9,7 +9,10 @@ from tests.fakes.records import call, end, result, said, start, usage, user
 
 
 def after(*records: Record) -> History:
-    history = History("You are Boxmaker.")
+    return then(History("You are Boxmaker."), *records)
+
+
+def then(history: History, *records: Record) -> History:
     for record in records:
         history.add(record)
     return history
@@ -51,10 +54,9 @@ def test_a_key_that_was_never_seen_has_no_turn() -> None:
 
 
 def test_a_turn_is_open_until_its_end() -> None:
-    history = after(user("k1"), start(1, "k1"))
-    assert history.open_turn == 1
+    assert after(user("k1"), start(1, "k1")).open_turn == 1
     closing = end(TurnEnding.CANCELLED, sentence="Stopped.")
-    history.add(closing)
+    history = after(user("k1"), start(1, "k1"), closing)
     assert history.open_turn is None
     assert history.last_end is closing
     assert history.turn == 1
@@ -141,10 +143,8 @@ def test_a_turn_that_was_taken_back_is_not_read_again() -> None:
     """The messages of a refused turn are gone, so those that follow in their place are new."""
     history = first_turn()
     refused = end(TurnEnding.CONTEXT_FULL, turn=2, sentence="Too long.", dropped=True)
-    for record in (user("k2"), start(2, "k2"), said("", calls=(call("a"),), turn=2)):
-        history.add(record)
-    for record in (usage(turn=2, prompt=900, cached=119, output=10), result("a", turn=2), refused):
-        history.add(record)
+    then(history, user("k2"), start(2, "k2"), said("", calls=(call("a"),), turn=2))
+    then(history, usage(turn=2, prompt=900, cached=119, output=10), result("a", turn=2), refused)
     assert history.reread(prompt=400, cached=119) == 0
 
 
@@ -170,11 +170,8 @@ def test_nothing_is_lost_before_there_was_anything() -> None:
 def test_reading_the_last_turn_again_is_the_price_of_a_template_and_no_loss() -> None:
     """Such a template drops the thinking of a turn as soon as the next one begins."""
     history = first_turn(prompt=1_000, output=20)
-    for record in (user("k2"), start(2, "k2"), said("b", turn=2)):
-        history.add(record)
-    history.add(usage(turn=2, prompt=1_050, cached=1_000, output=900))
-    for record in (end(turn=2), user("k3"), start(3, "k3")):
-        history.add(record)
+    then(history, user("k2"), start(2, "k2"), said("b", turn=2), usage(turn=2, prompt=1_050, cached=1_000, output=900))
+    then(history, end(turn=2), user("k3"), start(3, "k3"))
     assert history.lost(cached=1_050) is None
     assert history.lost(cached=1_040) is None  # such a template may render the generation prompt otherwise, too
     assert history.lost(cached=1_000) == 1_950
