@@ -116,12 +116,14 @@ class Toolbox:
 
     def check(self, call: ToolCall) -> CheckedCall | RefusedCall:
         """Return the call with its target and arguments checked, or why it cannot be tried."""
+        same = f"{call.name}\n{call.arguments if call.broken is None else call.broken}"
         try:
-            return self._target(call.name, self._read(call))
+            given = self._read(call)
+            # Not the form of a checked call: a call that is corrected must not count as one more of the same.
+            same = f"refused {arguments.canonical(call.name, given)}"
+            return self._target(call.name, given)
         except arguments.BadArguments as fault:
-            return RefusedCall(
-                name=call.name, reason=f"not run: {fault}", canonical=f"{call.name}\n{call.broken or call.arguments}"
-            )
+            return RefusedCall(name=call.name, reason=f"not run: {fault}", canonical=same)
 
     def run(self, call: CheckedCall, *, session: SessionId, number: CallId, cancel: CancelToken) -> Outcome:
         """Carry out a checked call. Raises Cancelled, or UpstreamError where the broker is away."""
