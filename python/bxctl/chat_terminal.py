@@ -1,0 +1,194 @@
+"""Typing: one message at a time with line editing and history, and the keyboard while a turn runs.
+
+GNU readline edits where it is there; it takes a bracketed paste as one line with line breaks in
+it. On a terminal without such things the lines that wait together are one message, which is what a
+paste looks like there. Writes: the history file, mode 0600; a failure is told once and is harmless.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import termios
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType, ModuleType
+
+from bxcore import files
+from bxcore.errors import StateError
+
+HISTORY_ENTRIES = 1_000
+_PASTE_GAP_SECONDS = 0.03
+_NOTICE_SECONDS = 0.25
+_PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
+_BINDINGS = (
+    "set enable-bracketed-paste on",
+    r'"\e\C-m": "\C-v\C-j"',  # Alt-Enter puts a line break into the message
+    r'"\e\C-j": "\C-v\C-j"',
+)
+
+
+def find_readline(environ: Mapping[str, str]) -> ModuleType | None:
+    """Return the readline module where this terminal can use it."""
+    if environ.get("TERM", "dumb") == "dumb":
+        return None
+    try:
+        import readline  # late: it reads the owner's inputrc and prepares the terminal
+    except ImportError:
+        return None
+    if "libedit" in (readline.__doc__ or ""):
+        return None  # it knows neither the bindings nor bracketed paste
+    return readline
+
+
+class Editor:
+    """Asks for messages on standard input and output, which must be a terminal."""
+
+    def __init__(self, readline: ModuleType | None, history: "History") -> None:
+        self._readline = readline
+        self._history = history
+        if readline is not None:
+            readline.set_auto_history(False)
+            for binding in _BINDINGS:
+                readline.parse_and_bind(binding)
+            for entry in history.load():
+                readline.add_history(entry)
+
+    def ask(self, prompt: str, more: str) -> str:
+        """Return one message; lines that end in a backslash go on. Raises EOFError, KeyboardInterrupt."""
+        text = self._read(prompt)
+        while ends_open(text):
+            text = text[:-1] + "\n" + self._read(more)
+        return text
+
+    def remember(self, text: str) -> None:
+        """Put `text` into the history."""
+        if self._readline is not None:
+            self._readline.add_history(text)
+        self._history.add(text)
+
+    def _read(self, prompt: str) -> str:
+        with signals_noticed():
+            if self._readline is not None:
+                return input(prompt)
+            sys.stdout.write(prompt)
+            sys.stdout.flush()
+            return _read_plain(sys.stdin.fileno())
+
+
+@contextlib.contextmanager
+def signals_noticed() -> Iterator[None]:
+    """Wake the wait for keys up now and then.
+
+    A signal that comes after the prompt is drawn and before input() waits would otherwise be
+    noticed with the next key only: Python runs handlers when a system call was interrupted.
+    """
+    before = signal.signal(signal.SIGALRM, lambda _number, _frame: None)
+    signal.setitimer(signal.ITIMER_REAL, _NOTICE_SECONDS, _NOTICE_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def ends_open(line: str) -> bool:
+    """Say whether `line` ends in a backslash that is not itself behind one."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _read_plain(descriptor: int) -> str:
+    """Read the lines that wait together. A terminal hands out one line a read; none is the end."""
+    untrusted = os.read(descriptor, 65_536)
+    if not untrusted:
+        raise EOFError
+    while select.select([descriptor], [], [], _PASTE_GAP_SECONDS)[0]:
+        more = os.read(descriptor, 65_536)
+        if not more:
+            break
+        untrusted += more
+    return untrusted.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+class History:
+    """The file that remembers what was typed: one message a line, its line breaks spelled out."""
+
+    def __init__(self, path: Path, complain: Callable[[str], None]) -> None:
+        self._path = path
+        self._complain = complain
+        self._broken = False
+
+    def load(self) -> list[str]:
+        """Return what was typed before, oldest first."""
+        try:
+            lines = self._path.read_text("utf-8", "replace").split("\n")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._fail(f"{self._path}: {error.strerror}")
+            return []
+        kept = [line for line in lines if line][-HISTORY_ENTRIES:]
+        if len(lines) > 2 * HISTORY_ENTRIES:
+            self._shorten(kept)
+        return [_entry(line) for line in kept]
+
+    def _shorten(self, lines: list[str]) -> None:
+        try:
+            files.DiskFiles().replace(self._path, "".join(f"{line}\n" for line in lines).encode())
+        except StateError as error:
+            self._fail(error.detail)
+
+    def add(self, text: str) -> None:
+        """Append `text`."""
+        if self._broken or not text.strip():
+            return
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(self._path, flags, 0o600)
+            try:
+                os.write(descriptor, (_line(text) + "\n").encode("utf-8", "replace"))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._fail(f"{self._path}: {error.strerror}")
+
+    def _fail(self, why: str) -> None:
+        if not self._broken:
+            self._complain(f"what you type is not remembered: {why}")
+        self._broken = True
+
+
+def _line(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _entry(line: str) -> str:
+    pieces = (piece.replace("\\n", "\n").replace("\\r", "\r") for piece in line.split("\\\\"))
+    return "\\".join(pieces)
+
+
+@contextlib.contextmanager
+def keys_held(descriptor: int, write: Callable[[str], None], *, paste: bool) -> Iterator[None]:
+    """While a turn runs, what is typed shows up nowhere and waits for the next prompt. Ctrl-C still acts."""
+    before = termios.tcgetattr(descriptor)
+    held = termios.tcgetattr(descriptor)
+    held[3] &= ~(termios.ECHO | termios.ICANON)
+
+    def hold(_number: int = 0, _frame: FrameType | None = None) -> None:
+        # Also after Ctrl-Z and fg, since a shell may have given the terminal back as it likes it.
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, held)
+
+    continued = signal.signal(signal.SIGCONT, hold)
+    try:
+        hold()
+        if paste:
+            write(_PASTE_ON)
+        yield
+    finally:
+        signal.signal(signal.SIGCONT, continued)
+        if paste:
+            write(_PASTE_OFF)
+        # A terminal that has gone away has no modes to restore.
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,252 @@
+"""The command line: names, options and help. Each command imports its own module when it runs.
+
+Late imports on purpose: `bxctl --help` answers in the time that Python and click need.
+"""
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from bxcore.errors import BoxmakerError
+from bxctl import VERSION
+from bxctl.exits import MEANINGS, Exit
+from bxctl.sockets import DEFAULT_HOME, Home, home
+
+_EPILOG = """\b
+Examples:
+  bxctl chat                          talk; the answer streams in
+  bxctl chat --say 'What time is it?' one question, the answer on standard output
+  git diff | bxctl chat               everything piped in is one message
+  bxctl chat --session ID             go on where you left off
+  bxctl cache                         did the model read anything twice?
+  bxctl doctor                        is everything as it must be?
+
+\b
+Where things lie:
+  BOXMAKER_HOME or --home, else {home}
+    run/loop-owner/loop.sock          the socket on which loopd listens for bxctl
+    sessions/                         every conversation, one folder each (loopd's)
+    bxctl-history                     what you typed in chat
+  etc/ there, else /etc/boxmaker      one TOML file per role: bxctl config check
+
+\b
+Exit codes:
+{exits}
+
+\b
+What stands in [brackets] after a message is its entry in docs/runbook.md.
+docs/bxctl.md describes every command, option and key.
+"""
+
+
+def _epilog() -> str:
+    exits = "\n".join(f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items())
+    return _EPILOG.format(home=DEFAULT_HOME, exits=exits)
+
+
+class ReaderGone(Exception):
+    """Nobody reads standard output any more. Not an OSError: click would make exit code 1 of that."""
+
+
+class Commands(click.Group):
+    """The top of the command line, its commands in the order in which they stand below."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except BrokenPipeError:
+            raise ReaderGone from None
+
+
+@click.group(
+    cls=Commands,
+    epilog=_epilog(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--home",
+    "home_path",
+    envvar="BOXMAKER_HOME",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help=f"Boxmaker's directory (or BOXMAKER_HOME; default {DEFAULT_HOME}).",
+)
+@click.version_option(VERSION, prog_name="bxctl", message="%(prog)s %(version)s, protocol 1")
+@click.pass_context
+def main(context: click.Context, home_path: Path | None) -> None:
+    """Boxmaker's command line: talk to your agent, and see what it does.
+
+    bxctl speaks to loopd over a Unix socket on this machine. Who may enter the socket's folder
+    may use it; there is nothing to log in to.
+    """
+    context.obj = home(home_path)
+
+
+_json = click.option("--json", is_flag=True, help="One JSON object a line, as loopd sent it.")
+_pass_home = click.make_pass_decorator(Home)
+
+
+@main.command()
+@click.option("--session", metavar="ID", help="Go on with this session; else a new one begins.")
+@click.option("--say", metavar="TEXT", help="Say this, print the answer, leave.")
+@click.option("--reasoning/--no-reasoning", default=True, help="Show the model's thinking, dimmed (default: yes).")
+@click.option("--usage/--no-usage", default=True, help="Show what each turn cost in tokens (default: yes).")
+@click.option("--wait", type=click.IntRange(0, 86_400), default=60, metavar="SECONDS", help="Wait for loopd (60).")
+@click.option("--verbose", is_flag=True, help="Without a terminal too: thinking, tools and notices on standard error.")
+@_json
+@_pass_home
+def chat(
+    where: Home,
+    *,
+    session: str | None,
+    say: str | None,
+    reasoning: bool,
+    usage: bool,
+    wait: int,
+    verbose: bool,
+    json: bool,
+) -> int:
+    """Talk with the agent.
+
+    On a terminal this is a conversation: /help there lists its keys. With --say, or with a message
+    on standard input, it is one question: standard output carries the answer and nothing else.
+    """
+    from bxctl import oneshot, world
+    from bxctl.events import Wishes
+
+    wishes, wait_ms = Wishes(reasoning=reasoning, usage=usage), wait * 1000
+    if say is None and not json and sys.stdin.isatty() and sys.stdout.isatty():
+        from bxctl import chat as conversation
+
+        options = conversation.Options(session=session, wishes=wishes, wait_ms=wait_ms)
+        return conversation.run(world.of_process(where), options)
+    errand = oneshot.Errand(say=say, session=session, json=json, verbose=verbose, wishes=wishes, wait_ms=wait_ms)
+    return oneshot.run(world.of_process(where), errand)
+
+
+@main.group()
+def sessions() -> None:
+    """List conversations, and read one."""
+
+
+@sessions.command("list")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, metavar="N", help="At most this many (20).")
+@_json
+@_pass_home
+def sessions_list(where: Home, *, limit: int, json: bool) -> int:
+    """List the sessions that spoke last."""
+    from bxctl import sessions as verb
+    from bxctl import world
+
+    return verb.show_list(world.of_process(where), limit=limit, json=json)
+
+
+@sessions.command("show")
+@click.argument("session", metavar="ID")
+@click.option("--raw", is_flag=True, help="The stored lines exactly as they are on disk.")
+@_json
+@_pass_home
+def sessions_show(where: Home, *, session: str, raw: bool, json: bool) -> int:
+    """Print a whole session, readable."""
+    from bxctl import sessions as verb
+    from bxctl import world
+
+    if raw and json:
+        raise click.UsageError("--raw and --json exclude each other")
+    return verb.show_one(world.of_process(where), session=session, json=json, raw=raw)
+
+
+@main.command()
+@click.argument("session", required=False)
+@_json
+@_pass_home
+def cache(where: Home, *, session: str | None, json: bool) -> int:
+    """Draw how much of each prompt was read again (newest session)."""
+    from bxctl import cache as verb
+    from bxctl import world
+
+    return verb.show(world.of_process(where), session=session, json=json)
+
+
+@main.command()
+@_json
+@_pass_home
+def doctor(where: Home, *, json: bool) -> int:
+    """Check the installation, loopd and the model."""
+    from bxctl import doctor as verb
+    from bxctl import world
+
+    return verb.run(world.of_process(where), json=json)
+
+
+@main.group()
+def config() -> None:
+    """Look at the configuration."""
+
+
+@config.command("check")
+@click.argument("directory", required=False, type=click.Path(path_type=Path))
+@_pass_home
+def config_check(where: Home, *, directory: Path | None) -> int:
+    """Say what is wrong with the configuration files, without starting anything."""
+    from bxctl import configcheck as verb
+    from bxctl import world
+
+    return verb.run(world.of_process(where), directory=directory)
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; never a traceback for what the owner can mend."""
+    _prepare_streams()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)  # an exception, so that the terminal gets its modes back
+    try:
+        code = _guarded(arguments)
+        sys.stdout.flush()
+        return code
+    except (ReaderGone, BrokenPipeError):
+        # Python flushes standard output once more at its end; give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.BROKEN_PIPE
+
+
+def _guarded(arguments: Sequence[str]) -> int:
+    try:
+        code: object = main.main(list(arguments), prog_name="bxctl", standalone_mode=False)
+        return code if isinstance(code, int) else Exit.OK
+    except click.Abort:
+        return Exit.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return Exit.USAGE
+    except BoxmakerError as error:
+        from bxctl import failure
+
+        return failure.tell(error)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(Exit.TERMINATED)
+
+
+def _prepare_streams() -> None:
+    """Text that the locale cannot spell is written escaped, never a crash; pipes carry UTF-8."""
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):
+            continue  # closed before we were started
+        if stream.isatty():
+            stream.reconfigure(errors="backslashreplace")
+        else:
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")

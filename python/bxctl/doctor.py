@@ -1,0 +1,135 @@
+"""`bxctl doctor`: is everything as it must be? The home directory, the socket's folder, the disk, loopd.
+
+Changes nothing. loopd's own checks ask the model, so they take as long as its start-up does.
+"""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bxcore.errors import BoxmakerError
+from bxcore.wire import channel
+from bxcore.wire.channel import CheckResult, LoopStatusReport
+from bxctl import render
+from bxctl.events import json_line
+from bxctl.exits import Exit
+from bxctl.loopport import SELF_TEST_MS
+from bxctl.render import Ink, Screen
+from bxctl.world import World
+
+FREE_BYTES = 1_000_000_000
+"""Less free space than this is a fault: a full disk stops every conversation."""
+
+
+def run(world: World, *, json: bool) -> int:
+    """Run every check and show each as it ends."""
+    passed = failed = 0
+    for event in _events(world):
+        if isinstance(event, CheckResult):
+            passed, failed = passed + event.passed, failed + (not event.passed)
+        if json:
+            sys.stdout.write(json_line(event) + "\n")
+            sys.stdout.flush()
+        elif isinstance(event, CheckResult):
+            _show(event, world.screen)
+    if json:
+        sys.stdout.write(json_line(channel.SelfTestEnd(passed=passed, failed=failed)) + "\n")
+    else:
+        world.screen.line(f"{passed} passed, {failed} failed.", Ink.BAD if failed else Ink.GOOD)
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _events(world: World) -> Iterator[object]:
+    home = world.home.path
+    yield _is_directory(home)
+    yield _socket_folder(world.home.loop_socket.parent)
+    yield _free_space(home)
+    try:
+        report = world.port.status()
+    except BoxmakerError as error:
+        yield _loopd(passed=False, found=error.detail, runbook=error.code)
+        return
+    yield report
+    if not report.ready:
+        yield _loopd(passed=False, found=f"waiting for {report.waiting_for or 'its start to end'}", runbook="not_ready")
+        return
+    yield _loopd(passed=True, found=_found(report), runbook="")
+    yield from _self_test(world)
+
+
+def _self_test(world: World) -> Iterator[object]:
+    if world.screen.lively:
+        world.screen.live("asking loopd to test itself and the model")
+    try:
+        for event in world.port.ask(channel.SelfTest(), idle_ms=SELF_TEST_MS):
+            if isinstance(event, CheckResult):
+                yield event
+    except BoxmakerError as error:
+        yield _check("self-test", passed=False, expected="an answer", found=error.detail, runbook=error.code)
+
+
+# -- the checks that need no loopd ---------------------------------------------------------------
+
+
+def _is_directory(home: Path) -> CheckResult:
+    expected = f"{home} is a directory"
+    if not home.is_dir():
+        found = "it is not" if home.exists() else "nothing is there"
+        return _check("home", passed=False, expected=expected, found=found, runbook="home_missing")
+    return _check("home", passed=True, expected=expected, found="it is")
+
+
+def _socket_folder(folder: Path) -> CheckResult:
+    """Whoever may enter the folder may talk to loopd: it must be a real folder that others cannot enter."""
+    name, expected, runbook = "socket folder", f"{folder} is closed to others", "socket_folder_unsafe"
+    try:
+        found = folder.lstat()
+    except OSError as error:
+        return _check(name, passed=False, expected=expected, found=error.strerror or "unreadable", runbook=runbook)
+    mode = f"mode {stat.S_IMODE(found.st_mode):04o}"
+    if not stat.S_ISDIR(found.st_mode):
+        return _check(name, passed=False, expected=expected, found="not a directory", runbook=runbook)
+    closed = not found.st_mode & stat.S_IRWXO
+    return _check(name, passed=closed, expected=expected, found=mode, runbook="" if closed else runbook)
+
+
+def _free_space(home: Path) -> CheckResult:
+    expected = f"at least {render.size(FREE_BYTES)} free"
+    try:
+        disk = os.statvfs(home)
+    except OSError as error:
+        return _check("disk", passed=False, expected=expected, found=error.strerror or "unknown", runbook="disk_low")
+    free_bytes = disk.f_bavail * disk.f_frsize
+    enough = free_bytes >= FREE_BYTES
+    found = f"{render.size(free_bytes)} free"
+    return _check("disk", passed=enough, expected=expected, found=found, runbook="" if enough else "disk_low")
+
+
+def _found(report: LoopStatusReport) -> str:
+    model = report.model or "a model without a name"
+    slots = f"slots {report.main_slot} and {report.background_slot}"
+    return f"ready: {model}, {render.count(report.n_ctx)} tokens of context, {slots}"
+
+
+def _loopd(*, passed: bool, found: str, runbook: str) -> CheckResult:
+    return _check("loopd", passed=passed, expected="loopd is ready", found=found, runbook=runbook)
+
+
+def _check(name: str, *, passed: bool, expected: str, found: str, runbook: str = "") -> CheckResult:
+    return CheckResult(name=name, passed=passed, expected=expected, found=found, runbook=runbook)
+
+
+def _show(check: CheckResult, screen: Screen) -> None:
+    name, found = render.safe_line(check.name), render.safe_line(check.found)
+    if check.passed:
+        tick = screen.paint(screen.glyph("✓", "ok"), Ink.GOOD)
+        screen.line(f"{tick} {name}: {found}")
+        return
+    cross = screen.paint(screen.glyph("✗", "FAILED"), Ink.BAD)
+    screen.line(f"{cross} {name}")
+    screen.line(f"    expected  {render.safe_line(check.expected)}")
+    screen.line(f"    found     {found}")
+    if check.runbook:
+        screen.line(f"    mend it   docs/runbook.md, {render.safe_line(check.runbook)}")

@@ -1,0 +1,98 @@
+"""What bxctl asks loopd, and the wait until loopd can answer.
+
+Every request has a connection of its own: a turn's events may be streaming on another one.
+Errors: UpstreamError where loopd is away or refuses (the refusal's code is loopd's).
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from bxcore import client
+from bxcore.deadline import Clock, Deadline
+from bxcore.errors import BoxmakerError, UpstreamError
+from bxcore.ids import SessionId
+from bxcore.wire import channel
+from bxctl.blocks import Status
+from bxctl.render import Screen, safe_line
+
+ANSWER_MS = 10_000
+"""How long loopd may take for the next frame of an answer that is not a turn."""
+TURN_MS = 180_000
+"""How long a turn may be silent before we look whether loopd still lives."""
+SELF_TEST_MS = 600_000
+"""One check of the self-test may read a prompt on a slow machine."""
+
+_POLL_SECONDS = 0.5
+T = TypeVar("T")
+
+
+class LoopAway(UpstreamError):
+    """loopd could not be reached, or did not get ready, within the time the owner gave it."""
+
+    code = "loopd_away"
+
+
+class LoopPort:
+    """loopd's owner socket. Safe to share: it keeps no connection."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+
+    def ask(self, message: object, *, idle_ms: int = ANSWER_MS) -> Iterator[object]:
+        """Yield the messages of the answer, the final one last."""
+        with client.Connection(self._path, clock=self._clock) as connection:
+            for envelope in connection.request(message, idle_ms=idle_ms):
+                yield envelope.msg
+
+    def one(self, message: object, answer: type[T], *, idle_ms: int = ANSWER_MS) -> T:
+        """Return the answer of a request that has exactly one."""
+        for received in self.ask(message, idle_ms=idle_ms):
+            if isinstance(received, answer):
+                return received
+        raise UpstreamError(f"loopd did not answer with {answer.__name__}")
+
+    def status(self) -> channel.LoopStatusReport:
+        """Return how loopd is; it answers this before it is ready."""
+        return self.one(channel.LoopStatus(), channel.LoopStatusReport)
+
+    def cancel(self, session: SessionId) -> channel.TurnCancelNoted:
+        """Stop the turn that runs in `session`."""
+        return self.one(channel.TurnCancel(session=session), channel.TurnCancelNoted)
+
+
+def wait_until_ready(
+    port: LoopPort,
+    deadline: Deadline,
+    *,
+    tell: Callable[[str], None],
+    pause: Callable[[float], None],
+) -> channel.LoopStatusReport:
+    """Return loopd's status once it is ready; `tell` what it waits for meanwhile. Raises LoopAway."""
+    while True:
+        try:
+            report = port.status()
+            if report.ready:
+                return report
+            reason = safe_line(report.waiting_for or "it is starting")
+        except (client.PeerDenied, client.PeerUnclear):
+            raise  # no time mends these
+        except BoxmakerError as error:
+            reason = safe_line(error.detail)
+        if deadline.passed():
+            raise LoopAway(f"gave up waiting for loopd: {reason}")
+        tell(reason)
+        pause(_POLL_SECONDS)
+
+
+def wait_visibly(
+    port: LoopPort, screen: Screen, clock: Clock, *, wait_ms: int, pause: Callable[[float], None]
+) -> channel.LoopStatusReport:
+    """Wait until loopd is ready and say so on `screen` meanwhile. Raises LoopAway after `wait_ms`."""
+    status = Status(screen, clock)
+    deadline = Deadline.after(clock, milliseconds=wait_ms)
+    try:
+        return wait_until_ready(port, deadline, tell=lambda why: status.say(f"waiting for loopd: {why}"), pause=pause)
+    finally:
+        status.clear()

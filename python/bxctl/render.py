@@ -1,0 +1,223 @@
+"""How bxctl looks: escaping, colours, widths, tables and bars. Only Screen writes.
+
+Invariant: text that came over a socket or out of a file reaches a terminal through `safe_line`,
+`safe_block` or `Screen.foreign`, so that nothing a model wrote is ever a control sequence. The
+escaping looks at single code points: a sequence cut between two deltas cannot slip through.
+"""
+
+import io
+import os
+import unicodedata
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import TextIO
+
+from bxcore import sanitize
+
+_PLAIN_WIDTH = 80
+_LINE_CUT = 400
+"""Where a line is cut that no terminal bounds."""
+_WORK_CUT = 4_000
+
+
+class Ink(Enum):
+    """The few styles there are, as terminal attribute numbers."""
+
+    DIM = "2"
+    BOLD = "1"
+    GOOD = "32"
+    BAD = "31"
+    WARN = "33"
+    NEW = "36"
+
+
+def safe_line(untrusted: str) -> str:
+    """Return `untrusted` on one line, every control and invisible character spelled out."""
+    return sanitize.escape_terminal(untrusted, keep_newlines=False)
+
+
+def safe_block(untrusted: str) -> str:
+    """Return `untrusted` with its line breaks and tabs, every other such character spelled out."""
+    return sanitize.escape_terminal(untrusted, keep_newlines=True)
+
+
+class Screen:
+    """One output stream and what it can do. Not for several threads."""
+
+    def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:
+        self._stream = stream
+        self.terminal = stream.isatty()
+        # https://no-color.org: any value but the empty one
+        self.lively = self.terminal and not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
+        self.unicode = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "") == "utf8"
+        self._fresh = True
+        self._live = False
+
+    @classmethod
+    def nowhere(cls) -> "Screen":
+        """Return a screen that nobody sees."""
+        return cls(io.StringIO(), {})
+
+    def width(self) -> int:
+        """Return the width now; a window may have been resized since the last draw."""
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or _PLAIN_WIDTH
+        except (OSError, ValueError):
+            return _PLAIN_WIDTH
+
+    def paint(self, text: str, *inks: Ink) -> str:
+        """Return `text` in the given styles, or unchanged where colours are off."""
+        if not (self.lively and inks and text):
+            return text
+        return f"\x1b[{';'.join(ink.value for ink in inks)}m{text}\x1b[0m"
+
+    def glyph(self, fancy: str, plain: str) -> str:
+        """Return `fancy` where the stream can show it."""
+        return fancy if self.unicode else plain
+
+    def foreign(self, untrusted: str) -> str:
+        """Return `untrusted` as this stream may carry it: escaped on a terminal, as it is elsewhere."""
+        return safe_block(untrusted) if self.terminal else untrusted
+
+    def write(self, text: str, *inks: Ink) -> None:
+        """Write `text`, which is ours or escaped, over any live line, at once."""
+        if not text:
+            return
+        self.erase()
+        self._stream.write(self.paint(text, *inks))
+        self._stream.flush()
+        self._fresh = text.endswith("\n")
+
+    def control(self, sequence: str) -> None:
+        """Send a terminal control sequence of ours: it takes no room."""
+        self._stream.write(sequence)
+        self._stream.flush()
+
+    def line(self, text: str, *inks: Ink) -> None:
+        """Write `text` as a line of its own."""
+        self.fresh_line()
+        self.erase()
+        self._stream.write(self.paint(text, *inks) + "\n")
+        self._stream.flush()
+
+    def fresh_line(self) -> None:
+        """End the line that was begun, if any."""
+        if not self._fresh:
+            self.write("\n")
+
+    def live(self, text: str) -> None:
+        """Show `text` as a line that the next output replaces. Only where `lively`."""
+        if not self.lively:
+            return
+        self.fresh_line()
+        self._stream.write(f"\r{self.paint(clip(text, self.width() - 1, unicode=self.unicode), Ink.DIM)}\x1b[K")
+        self._stream.flush()
+        self._live = True
+
+    def erase(self) -> None:
+        """Take the live line away."""
+        if self._live:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._live = False
+
+
+# -- widths ---------------------------------------------------------------------------------------
+
+
+def cells(text: str) -> int:
+    """Return how many terminal columns `text` takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(_cell(character) for character in text)
+
+
+def _cell(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def clip(text: str, width: int, *, unicode: bool) -> str:
+    """Return `text` cut to `width` columns, with a mark where something is missing."""
+    if cells(text) <= width:
+        return text
+    mark = "…" if unicode else "..."
+    room, kept = width - len(mark), ""
+    for character in text:
+        room -= _cell(character)
+        if room < 0:
+            break
+        kept += character
+    return kept + mark if width > len(mark) else mark[:width]
+
+
+def clip_line(untrusted: str, screen: Screen, *, used: int = 0) -> str:
+    """Return `untrusted` escaped and cut to what is left of a line that already has `used` columns."""
+    room = screen.width() - used - 1 if screen.terminal else _LINE_CUT
+    # The cut before the escaping only bounds the work: no terminal shows so much on one line.
+    return clip(safe_line(untrusted[:_WORK_CUT]), max(room, 8), unicode=screen.unicode)
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """Return `text` filled up to `width` columns."""
+    gap = " " * max(0, width - cells(text))
+    return gap + text if right else text + gap
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def count(number: int) -> str:
+    """Return 12345 as 12,345."""
+    return f"{number:,}"
+
+
+def size(size_bytes: int) -> str:
+    """Return a size in the largest unit that leaves at least one."""
+    if size_bytes < 1_000:
+        return f"{size_bytes} B"
+    value, units = size_bytes / 1_000, iter(("kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while value >= 999.95 and (larger := next(units, None)):
+        value, unit = value / 1_000, larger
+    return f"{value:.1f} {unit}"
+
+
+def seconds(elapsed_ms: int) -> str:
+    """Return a duration: tenths below ten seconds, minutes from one hundred on."""
+    if elapsed_ms < 10_000:
+        return f"{elapsed_ms / 1000:.1f} s"
+    whole = elapsed_ms // 1000
+    return f"{whole} s" if whole < 100 else f"{whole // 60} min {whole % 60} s"
+
+
+# -- tables and bars ---------------------------------------------------------------------------------
+
+
+def table(rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()) -> list[str]:
+    """Return `rows` as lines with aligned columns; those numbered in `right` are right-aligned."""
+    if not rows:
+        return []
+    widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(pad(text, widths[i], right=i in right) for i, text in enumerate(row)).rstrip() for row in rows]
+
+
+def progress_bar(share: float, width: int, *, unicode: bool) -> str:
+    """Return a bar of `width` columns, filled to `share` (0 to 1)."""
+    filled = round(min(max(share, 0.0), 1.0) * width)
+    full, empty = ("█", "░") if unicode else ("#", "-")
+    return full * filled + empty * (width - filled)
+
+
+def shares(parts: Sequence[int], *, scale: int, width: int) -> list[int]:
+    """Return how many of `width` columns each part gets where `scale` would fill them all.
+
+    A part that is not zero is never invisible: it gets at least one column, taken from the largest.
+    """
+    if scale <= 0:
+        return [0 for _ in parts]
+    columns = [max(round(part * width / scale), 1 if part else 0) for part in parts]
+    while sum(columns) > width and max(columns) > 1:
+        columns[columns.index(max(columns))] -= 1
+    return columns
