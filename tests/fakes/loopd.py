@@ -7,7 +7,7 @@ Threads: a server's own, below a thread of ours. `asked` holds every request in 
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bxcore import listener
 from bxcore.deadline import SystemClock
@@ -25,11 +25,14 @@ PATIENCE_SECONDS = 30
 class FakeLoopd:
     """Serves `<home>/run/loop-owner/loop.sock` while the `with` block lasts."""
 
-    def __init__(self, home: Path, scripts: Mapping[type, Script]) -> None:
+    def __init__(self, home: Path, scripts: Mapping[Any, Script]) -> None:
         self.home = home
         self.asked: list[object] = []
         self._changed = threading.Condition()
-        self._scripts = {channel.LoopStatus: lambda request: request.answer(ready(), final=True), **scripts}
+        self._scripts: dict[type, Script] = {
+            channel.LoopStatus: lambda request: request.answer(ready(), final=True),
+            **scripts,
+        }
         folder = home / "run" / "loop-owner"
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o2750)

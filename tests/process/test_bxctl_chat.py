@@ -1,8 +1,10 @@
 """bxctl chat on a real terminal, against a loopd that says what the test wrote."""
 
+import re
 import signal
 import termios
 import threading
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -366,6 +368,26 @@ def test_a_terminated_chat_gives_the_terminal_its_modes_back(tmp_path: Path, dur
         never.set()
 
 
+# -- what a model may not do to the terminal -----------------------------------------------------------
+
+
+def test_no_code_point_of_the_model_steers_the_terminal(tmp_path: Path) -> None:
+    hidden = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp")]
+    hidden = [character for character in hidden if character not in "\n\t"]
+    # Cut inside the sequences: each code point comes in a delta of its own, and in runs.
+    attack = ["\x1b", "]0;title\x07", "\x1b[", "2J", "\x9b", "31m", *hidden, "".join(hidden), "end"]
+    script = answers(*map(thought, attack), *map(text, attack), ended("".join(attack)))
+    with FakeLoopd(tmp_path, {channel.UserMessage: script}), on_terminal(tmp_path, "chat", "--no-usage") as screen:
+        screen.expect(PROMPT)
+        screen.send("go" + ENTER)
+        # From where the line editor let go of the terminal to where it takes it again.
+        came = screen.expect(r"\x1b\[\?2004l\r?(.*end.*end)\r\n\x1b\[\?2004l")[1]
+        screen.expect(PROMPT)
+    ours = re.compile(r"\r\n|\r?\x1b\[K|\x1b\[(?:0m|2m|\?2004h)")
+    assert {ascii(character) for character in ours.sub("", came) if character in hidden} == set()
+    assert all(f"\\u{{{ord(character):04X}}}" in came for character in hidden)
+
+
 # -- loopd away ----------------------------------------------------------------------------------------
 
 
@@ -380,14 +402,53 @@ def test_a_loopd_that_is_not_ready_is_waited_for_with_its_reason(tmp_path: Path)
         screen.expect("waiting for loopd: the model server.*" + PROMPT)
 
 
-def test_a_turn_is_followed_to_its_end_after_loopd_restarts(tmp_path: Path) -> None:
+def cut_after(events: Callable[[Request], list[object]], hold: threading.Event) -> loopd.Script:
+    """Send some events, then hold still until the server that stops cuts the connection."""
+
+    def script(request: Request) -> None:
+        for event in events(request):
+            request.answer(event, final=False)
+        hold.wait(30)
+
+    return script
+
+
+def test_a_message_that_was_not_accepted_is_sent_again_with_its_key(tmp_path: Path) -> None:
+    hold = threading.Event()
+    with on_terminal(tmp_path, "chat") as screen:
+        with FakeLoopd(tmp_path, {channel.UserMessage: cut_after(lambda _: [], hold)}) as first:
+            screen.expect(PROMPT)
+            screen.send("go" + ENTER)
+            sent = first.wait(channel.UserMessage)
+        with FakeLoopd(tmp_path, {channel.UserMessage: HELLO}) as second:
+            screen.expect("Hello there.*" + PROMPT)
+            assert second.of(channel.UserMessage) == [sent]
+    hold.set()
+
+
+def test_a_session_that_the_lost_sending_made_is_continued(tmp_path: Path) -> None:
     hold = threading.Event()
 
-    def cut(request: Request) -> None:
-        request.answer(loopd.accepted(request, turn=4), final=False)
-        request.answer(text("Half an", turn=4), final=False)
-        hold.wait(30)  # the server cuts the connection while we are here
+    def exists_by_now(request: Request) -> None:
+        assert isinstance(request.message, channel.UserMessage)
+        script = loopd.refuses(ErrorCode.SESSION_EXISTS, "it exists") if request.message.new else HELLO
+        script(request)
 
+    with on_terminal(tmp_path, "chat") as screen:
+        with FakeLoopd(tmp_path, {channel.UserMessage: cut_after(lambda _: [], hold)}) as first:
+            screen.expect(PROMPT)
+            screen.send("go" + ENTER)
+            sent = first.wait(channel.UserMessage)
+        with FakeLoopd(tmp_path, {channel.UserMessage: exists_by_now}) as second:
+            screen.expect("Hello there.*" + PROMPT)
+            again = second.wait(channel.UserMessage, 2)
+    hold.set()
+    assert (again.session, again.key, again.new) == (sent.session, sent.key, False)
+
+
+def test_a_turn_is_followed_to_its_end_after_loopd_restarts(tmp_path: Path) -> None:
+    hold = threading.Event()
+    cut = cut_after(lambda request: [loopd.accepted(request, turn=4), text("Half an", turn=4)], hold)
     snapshot = channel.TurnSnapshot(turn=4, state=channel.TurnState.ENDED, reasoning="", text="")
     follow = loopd.replies(
         snapshot, ended("Half an", turn=4, ending=TurnEnding.INTERRUPTED, sentence="loopd was restarted.")
