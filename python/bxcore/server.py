@@ -6,6 +6,7 @@ one door leaves the others their threads and descriptors.
 """
 
 import contextlib
+import itertools
 import socket
 import struct
 import threading
@@ -48,12 +49,15 @@ class Door:
 
 
 class _Guest:
-    """One connection. `busy`: a handler runs. `dropped`: given up, no further handler may begin."""
+    """One connection. `busy`: a handler runs. `dropped`: given up, no further handler may begin.
 
-    def __init__(self, door: Door, connection: socket.socket, *, idle_since_ms: int) -> None:
+    `last_active` numbers its coming and the end of each request; the smallest is idle longest.
+    """
+
+    def __init__(self, door: Door, connection: socket.socket, *, last_active: int) -> None:
         self.door = door
         self.connection = connection
-        self.idle_since_ms = idle_since_ms
+        self.last_active = last_active
         self.busy = False
         self.dropped = False
         self.worker: threading.Thread | None = None
@@ -86,6 +90,7 @@ class Server:
         self._drain_ms = int(drain_seconds * 1000)
         self._lock = threading.Lock()
         self._guests: set[_Guest] = set()
+        self._activity = itertools.count()
 
     def stop(self) -> None:
         """Make `serve` drain and return. Any thread, signal handlers too; harmless when repeated."""
@@ -103,7 +108,7 @@ class Server:
     # -- coming in ------------------------------------------------------------------------------
 
     def _admit(self, door: Door, connection: socket.socket) -> None:
-        guest = _Guest(door, connection, idle_since_ms=self._clock.monotonic_ms())
+        guest = _Guest(door, connection, last_active=next(self._activity))
         if not self._make_room(door):
             log.warning("refused socket=%s code=too_busy", door.name)
             detail = f"{door.max_connections} connections are at work; try again"
@@ -129,7 +134,7 @@ class Server:
             idle = [guest for guest in guests if not guest.busy]
             if not idle:
                 return False
-            longest = min(idle, key=lambda guest: guest.idle_since_ms)
+            longest = min(idle, key=lambda guest: guest.last_active)
             longest.dropped = True
         log.info("dropped longest idle socket=%s", door.name)
         self._cut([longest], socket.SHUT_RDWR)
@@ -161,7 +166,7 @@ class Server:
     def _end(self, guest: _Guest) -> None:
         with self._lock:
             guest.busy = False
-            guest.idle_since_ms = self._clock.monotonic_ms()
+            guest.last_active = next(self._activity)
 
     def _remove(self, guest: _Guest) -> None:
         with self._lock:

@@ -70,7 +70,7 @@ def parse_upstream(text: str, faults: "_Faults") -> Upstream:
         return Upstream(path=text.removeprefix("unix:"))
     try:
         url = urlsplit(text)
-        host, port = url.hostname or "", url.port or 80
+        host, port = url.hostname or "", 80 if url.port is None else url.port
     except ValueError:  # a port that is no number, an unclosed bracket
         host, port, url = "", 0, urlsplit("")
     more_than_an_address = url.path.strip("/") or url.query or url.fragment or "@" in url.netloc
