@@ -53,7 +53,7 @@ class ServerWatch:
         self._lock = threading.Lock()
         self._verdict = Verdict()
         self._stopped = threading.Event()
-        self.failure: SelfTestFailed | None = None
+        self.failure: Exception | None = None
 
     # -- start ----------------------------------------------------------------------------------
 
@@ -92,22 +92,34 @@ class ServerWatch:
         return self._test()
 
     def _until_passed(self, on_ready: Callable[[], None], on_failure: Callable[[], None]) -> None:
+        try:
+            if self._waited():
+                on_ready()
+            return
+        except ModelChanged as failed:
+            self.failure = SelfTestFailed(failed.detail)
+        except Exception as fault:
+            # The thread's outermost frame. Without this a fault of ours leaves a loopd that is never ready.
+            log.exception("the self-test failed by itself code=internal")
+            self.failure = fault
+        on_failure()
+
+    def _waited(self) -> bool:
+        """Test until the server passes; say whether it did, or the wait was given up."""
         said = ""
         while not self._stopped.is_set():
             try:
                 self._adopt(self._server.props())
-                on_ready()
-                return
-            except ModelChanged as failed:
-                self.failure = SelfTestFailed(failed.detail)
-                on_failure()
-                return
+                return True
+            except ModelChanged:
+                raise
             except UpstreamError as away:
                 if away.code != said:
                     log.warning("waiting for the model server code=%s", away.code)
                     said = away.code
                 self._wait_for(away.detail)
             self._stopped.wait(_LOOK_AGAIN_SECONDS)
+        return False
 
     def _wait_for(self, what: str) -> None:
         daemon.notify(f"STATUS=waiting: {what}")
