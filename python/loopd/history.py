@@ -32,7 +32,6 @@ class History:
         self.last_time = Timestamp(0)
         self._turn_of: dict[MessageKey, int] = {}
         self._unanswered: list[tuple[str, str]] = []
-        self._last_step = 0
         self._last_text = ""
         self._context = self._context_before = 0
         self._turn_prompts = (0, 0)  # prompt of the first request of the turn before this one, and of this one
@@ -97,7 +96,6 @@ class History:
         self.open_turn = record.turn
         self._last_text = ""
         self._unanswered = []
-        self._last_step = 0
         self.waiting = [key for key in self.waiting if key not in record.keys]
         self._turn_of.update(dict.fromkeys(record.keys, record.turn))
         self._turn_prompts = (self._turn_prompts[1], 0)
@@ -116,6 +114,8 @@ class History:
             self._context = self._context_before  # what follows stands where the turn stood, and is new
 
     def _use(self, record: Usage) -> None:
+        if not record.prompt:
+            return  # a reply that was stopped before the server had counted anything
         self._context = record.prompt + record.output
         if not self._turn_prompts[1]:
             self._turn_prompts = (self._turn_prompts[0], record.prompt)

@@ -7,13 +7,20 @@ import attrs
 
 from bxcore.deadline import Deadline
 from bxcore.wire.channel import PromptProgress, ReasoningDelta, TextDelta, TurnNotice, TurnWaiting, WaitReason
+from loopd import runaway
 from loopd.cancel import CancelToken
 from loopd.parts import Parts, Tell
-from loopd.stream import Assembler, Completion, Counters, Delta, Progress, Reasoning, Text
+from loopd.stream import Assembler, Completion, Delta, Progress, Reasoning, Text
+
+_LOOK_EVERY_CHARS = 500
 
 
 class ThinkingTooLong(Exception):
     """The model went on thinking past the cap and its slack, although told to stop."""
+
+
+class TextLoops(Exception):
+    """The answer only repeats itself."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,14 +38,14 @@ class Reply:
         self._parts, self._turn, self._step, self._slot = parts, turn, step, slot
         self._cancel, self._tell = cancel, tell
         self._assembler = Assembler()
-        self._completion_id = ""
-        self._reasoning_tokens = 0
+        self._tail: list[str] = []
+        self._unseen_chars = 0
         self.cap: Cap | None = None
 
     def receive(self, body: bytes) -> Completion:
         """Send `body` when the slot is free; return the complete reply.
 
-        Raises ThinkingTooLong, Cancelled, and the UpstreamErrors of loopd.llama.
+        Raises ThinkingTooLong, TextLoops, Cancelled, and the UpstreamErrors of loopd.llama.
         """
         limits = self._parts.settings.limits
         with self._parts.gate.held(
@@ -64,8 +71,8 @@ class Reply:
         match delta:
             case Text():
                 self._tell(TextDelta(turn=self._turn, step=self._step, text=delta.text))
+                self._end_loop(delta.text)
             case Reasoning():
-                self._reasoning_tokens += 1
                 self._tell(ReasoningDelta(turn=self._turn, step=self._step, text=delta.text))
                 self._cap_thinking()
             case Progress():
@@ -78,19 +85,29 @@ class Reply:
                         processed=delta.processed,
                     )
                 )
-            case Counters():
-                self._completion_id = delta.id or self._completion_id
             case _:
                 pass
 
+    def _end_loop(self, text: str) -> None:
+        """Look every now and then whether the answer has come to only repeat itself."""
+        self._tail.append(text)
+        self._unseen_chars += len(text)
+        if self._unseen_chars < _LOOK_EVERY_CHARS:
+            return
+        chars = self._parts.settings.limits.loop_chars
+        tail = "".join(self._tail)[-max(chars, 1) :]
+        self._tail, self._unseen_chars = [tail], 0
+        if runaway.loops(tail, chars=chars):
+            raise TextLoops
+
     def _cap_thinking(self) -> None:
-        limits = self._parts.settings.limits
-        if self._reasoning_tokens < limits.thinking_tokens:
+        limits, thought = self._parts.settings.limits, self._assembler.reasoning_tokens
+        if thought < limits.thinking_tokens:
             return
         if self.cap is None:
-            ended = self._parts.server.end_reasoning(self._completion_id)
-            self.cap = Cap(tokens=self._reasoning_tokens, ended=ended)
-            text = f"the model thought for {self._reasoning_tokens} tokens and was told to answer now"
+            ended = self._parts.server.end_reasoning(self._assembler.completion_id)
+            self.cap = Cap(tokens=thought, ended=ended)
+            text = f"the model thought for {thought} tokens and was told to answer now"
             self._tell(TurnNotice(turn=self._turn, code="thinking_cap", text=text))
-        elif self._reasoning_tokens > limits.thinking_tokens + limits.thinking_slack_tokens:
+        elif thought > self.cap.tokens + limits.thinking_slack_tokens:
             raise ThinkingTooLong

@@ -24,18 +24,30 @@ SENTENCES: Mapping[TurnEnding, str] = {
     TurnEnding.EMPTY: "The model gave an empty reply, and again when asked once more.",
     TurnEnding.ONLY_THINKING: "The model thought, but gave no answer, and again when asked once more.",
     TurnEnding.REPEATED_CALLS: "The turn was ended because the model kept making the same tool call.",
+    TurnEnding.REPEATED_TEXT: "The answer was ended because the model kept repeating the same words.",
     TurnEnding.TOO_MANY_STEPS: "The turn was ended because it took too many steps without an answer.",
-    TurnEnding.CONTEXT_FULL: "This conversation is too long for the model's context. Please start a new session.",
+    TurnEnding.CONTEXT_FULL: "This is more than fits into the model's context. Please start a new session.",
     TurnEnding.SLOT_BUSY: "The model server was busy with other work for too long. Please try again later.",
     TurnEnding.MODEL_LOADING: "The model server did not finish loading its model in time. Please try again later.",
     TurnEnding.SERVER_SILENT: "The model server stopped sending in the middle of the reply.",
     TurnEnding.SERVER_LOST: "The connection to the model server was lost before the reply was complete.",
-    TurnEnding.SERVER_REFUSED: "The model server refused the request.",
+    TurnEnding.SERVER_REFUSED: "The model server refused the request, so the message was left out of the conversation.",
     TurnEnding.MODEL_CHANGED: "The model server now serves something else than this loopd was started for.",
     TurnEnding.STATE_FAILED: "The conversation could not be written to disk, so the turn was stopped.",
     TurnEnding.INTERRUPTED: "Boxmaker was stopped in the middle of this turn.",
     TurnEnding.INTERNAL: "The turn was stopped by a fault in Boxmaker. The log of loopd has the details.",
 }
+
+
+_LONGEST_PIECE = 200
+
+
+def loops(text: str, *, chars: int) -> bool:
+    """Say whether the last `chars` characters are one piece of at most 200, over and over. 0: never."""
+    if not chars or len(text) < chars:
+        return False
+    tail = text[-chars:]
+    return any(tail[period:] == tail[:-period] for period in range(1, min(_LONGEST_PIECE, chars // 4) + 1))
 
 
 class Next(Enum):

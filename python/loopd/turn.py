@@ -19,7 +19,7 @@ from loopd.cancel import CancelToken
 from loopd.modelfaults import Cancelled
 from loopd.parts import Conversation, ModelChanged, Parts, Tell
 from loopd.records import CacheLoss, Nudge, ThinkingCap, ToolCall, TurnEnd, Usage
-from loopd.reply import Reply, ThinkingTooLong
+from loopd.reply import Reply, TextLoops, ThinkingTooLong
 from loopd.runaway import Next
 from loopd.slots import GateTimeout
 from loopd.stream import Completion
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 _ENDING_OF: Mapping[type[Exception], TurnEnding] = {
     Cancelled: TurnEnding.CANCELLED,
     ThinkingTooLong: TurnEnding.ONLY_THINKING,
+    TextLoops: TurnEnding.REPEATED_TEXT,
     GateTimeout: TurnEnding.SLOT_BUSY,
     ModelChanged: TurnEnding.MODEL_CHANGED,
     modelfaults.SlotBusy: TurnEnding.SLOT_BUSY,
@@ -126,7 +127,7 @@ class Turn:
         )
         try:
             return reply.receive(self._session.request()), reply
-        except (ThinkingTooLong, UpstreamError) as fault:
+        except (ThinkingTooLong, TextLoops, UpstreamError) as fault:
             self._record_partial(step, reply)
             if not isinstance(fault, Cancelled):
                 self._parts.watch.doubt()

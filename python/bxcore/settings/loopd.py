@@ -95,6 +95,8 @@ class Limits:
     """The n-th equal call of a turn is answered "not run"."""
     repeats_end: int = attrs.field(default=5, validator=_positive)
     """The n-th equal call of a turn ends it."""
+    loop_chars: int = attrs.field(default=3_000, validator=_not_negative)
+    """An answer whose last so many characters only repeat one short piece is ended; 0: never."""
     result_chars: int = attrs.field(default=32_768, validator=_positive)
     """A longer tool result is cut when it is first logged; the whole text is kept beside the log."""
     gate_wait_ms: int = attrs.field(default=3_600_000, validator=_positive)

@@ -24,6 +24,7 @@ class TurnEnding(Enum):
     EMPTY = "empty"
     ONLY_THINKING = "only_thinking"
     REPEATED_CALLS = "repeated_calls"
+    REPEATED_TEXT = "repeated_text"
     TOO_MANY_STEPS = "too_many_steps"
     CONTEXT_FULL = "context_full"
     SLOT_BUSY = "slot_busy"
