@@ -29,6 +29,7 @@ MAX_LINE = 8 * 1024 * 1024
 RECOVERY = "recovery"
 _RECOVERY_START = b'{"type":"recovery",'
 _TAG = "type"
+_PIECE = 65_536
 
 
 @attrs.frozen(kw_only=True)
@@ -46,9 +47,13 @@ class Recovery:
 
 @attrs.frozen
 class Line:
-    """A line as stored. `raw` has no newline and at most MAX_LINE bytes of the `size` it has."""
+    """A line as stored, the `number`-th from 1, at byte `start` of the file.
+
+    `raw` has no newline and at most MAX_LINE bytes of the `size` that the line has.
+    """
 
     number: int
+    start: int
     raw: bytes
     size: int
     complete: bool
@@ -64,6 +69,7 @@ class Entry:
     """
 
     number: int
+    start: int
     raw: bytes
     value: dict[str, JsonValue] | None
     fault: str | None
@@ -73,7 +79,7 @@ class Entry:
 def read_lines(path: Path) -> Iterator[Line]:
     """Yield every line; only the last can be incomplete. Raises StateError where `path` cannot be read."""
     with files.open_read(path) as file:
-        number = 0
+        number, start = 0, 0
         while raw := _line(file, path):
             number += 1
             size = len(raw)
@@ -81,7 +87,8 @@ def read_lines(path: Path) -> Iterator[Line]:
             while not ended and size > MAX_LINE and (more := _line(file, path)):
                 size += len(more)
                 ended = more.endswith(b"\n")
-            yield Line(number, raw[:MAX_LINE].removesuffix(b"\n"), size - ended, ended)
+            yield Line(number, start, raw[:MAX_LINE].removesuffix(b"\n"), size - ended, ended)
+            start += size
 
 
 def read_entries(path: Path) -> Iterator[Entry]:
@@ -94,7 +101,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
     for line in read_lines(path):
         entry = _entry(line)
         if entry.value is not None:
-            yield from _settled(held, entry)
+            yield from _settled(path, held, entry)
             held = []
         held.append(entry)
     yield from held
@@ -157,11 +164,11 @@ def _line(file: BufferedReader, path: Path) -> bytes:
 
 def _entry(line: Line) -> Entry:
     if not line.complete:
-        return Entry(line.number, line.raw, None, "cut off: no newline at its end", torn=True)
+        return Entry(line.number, line.start, line.raw, None, "cut off: no newline at its end", torn=True)
     try:
-        return Entry(line.number, line.raw, _object(line), None, torn=False)
+        return Entry(line.number, line.start, line.raw, _object(line), None, torn=False)
     except BadMessage as error:
-        return Entry(line.number, line.raw, None, error.detail, torn=False)
+        return Entry(line.number, line.start, line.raw, None, error.detail, torn=False)
 
 
 def _object(line: Line) -> dict[str, JsonValue]:
@@ -173,16 +180,16 @@ def _object(line: Line) -> dict[str, JsonValue]:
     return value
 
 
-def _settled(held: list[Entry], follower: Entry) -> Iterator[Entry]:
+def _settled(path: Path, held: list[Entry], follower: Entry) -> Iterator[Entry]:
     """Yield what was held back, now that the record after it is known."""
     recovery = _recovery(follower)
     tail = [entry for entry in held if recovery is not None and entry.number >= recovery.line]
-    if recovery is None or not _describes(recovery, tail):
+    if recovery is None or not tail or not _describes(recovery, path, tail[0].start, follower.start):
         yield from held
         return
     yield from held[: len(held) - len(tail)]
     for entry in tail:
-        yield Entry(entry.number, entry.raw, None, "cut off by a crash", torn=True)
+        yield Entry(entry.number, entry.start, entry.raw, None, "cut off by a crash", torn=True)
 
 
 def _recovery(entry: Entry) -> Recovery | None:
@@ -194,12 +201,21 @@ def _recovery(entry: Entry) -> Recovery | None:
         return None
 
 
-def _describes(recovery: Recovery, tail: list[Entry]) -> bool:
+def _describes(recovery: Recovery, path: Path, start: int, end: int) -> bool:
+    if end - start - recovery.bytes not in (0, 1):  # 1: the tail had no newline, and was given one
+        return False
     # The hash too: bytes that changed after they were described are damage, not a tear.
-    content = b"\n".join(entry.raw for entry in tail)
-    if recovery.bytes == len(content) + 1:  # the tail ended with a newline of its own
-        content += b"\n"
-    return recovery.bytes == len(content) and recovery.sha256 == hashlib.sha256(content).hexdigest()
+    with files.open_read(path) as file:
+        return recovery.sha256 == _hash(file, start, recovery.bytes)
+
+
+def _hash(file: BufferedReader, start: int, count: int) -> str:
+    digest = hashlib.sha256()
+    file.seek(start)
+    while count and (piece := file.read(min(count, _PIECE))):
+        digest.update(piece)
+        count -= len(piece)
+    return digest.hexdigest()
 
 
 def _describe_tail(path: Path, appender: Appender, clock: Clock) -> Recovery | None:
@@ -210,8 +226,7 @@ def _describe_tail(path: Path, appender: Appender, clock: Clock) -> Recovery | N
             good -= 1
         if good == len(starts) - 1:
             return None
-        file.seek(starts[good])
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = _hash(file, starts[good], starts[-1] - starts[good])
         file.seek(-1, os.SEEK_END)
         newline = b"" if file.read() == b"\n" else b"\n"
     recovery = Recovery(time=clock.now_ms(), line=good + 1, bytes=starts[-1] - starts[good], sha256=Hash32(digest))
@@ -224,12 +239,12 @@ def _line_starts(path: Path) -> "array[int]":
     """Return the offset at which each line starts, and the size of the file after them."""
     starts = array("Q", [0])
     for line in read_lines(path):
-        starts.append(starts[-1] + line.size + line.complete)
+        starts.append(line.start + line.size + line.complete)
     return starts
 
 
 def _is_record(file: BufferedReader, start: int, end: int) -> bool:
     file.seek(start)
     raw = file.read(min(end - start, MAX_LINE + 1))
-    line = Line(0, raw.removesuffix(b"\n"), end - start - 1, raw.endswith(b"\n"))
+    line = Line(0, start, raw.removesuffix(b"\n"), end - start - 1, raw.endswith(b"\n"))
     return _entry(line).value is not None
