@@ -5,7 +5,9 @@ Threads: runs in its turn's thread; `so_far` may be read from others.
 
 import attrs
 
+from bxcore import logs
 from bxcore.deadline import Deadline
+from bxcore.errors import UpstreamError
 from bxcore.wire.channel import PromptProgress, ReasoningDelta, TextDelta, TurnNotice, TurnWaiting, WaitReason
 from loopd import runaway
 from loopd.cancel import CancelToken
@@ -13,6 +15,8 @@ from loopd.parts import Parts, Tell
 from loopd.stream import Assembler, Completion, Delta, Progress, Reasoning, Text
 
 _LOOK_EVERY_CHARS = 500
+
+log = logs.get("reply")
 
 
 class ThinkingTooLong(Exception):
@@ -105,9 +109,16 @@ class Reply:
         if thought < limits.thinking_tokens:
             return
         if self.cap is None:
-            ended = self._parts.server.end_reasoning(self._assembler.completion_id)
-            self.cap = Cap(tokens=thought, ended=ended)
+            self.cap = Cap(tokens=thought, ended=self._told_to_end())
             text = f"the model thought for {thought} tokens and was told to answer now"
             self._tell(TurnNotice(turn=self._turn, code="thinking_cap", text=text))
         elif thought > self.cap.tokens + limits.thinking_slack_tokens:
             raise ThinkingTooLong
+
+    def _told_to_end(self) -> bool:
+        try:
+            return self._parts.server.end_reasoning(self._assembler.completion_id)
+        except UpstreamError as fault:
+            # An older server knows no such order. If it is gone, the reply itself will say so.
+            log.warning("the server did not take the order to end thinking code=%s", fault.code)
+            return False
