@@ -1,7 +1,8 @@
 """Boxmaker's home in a checkout: which directory holds what, and who may start processes there.
 
-Writes: the directories, their modes, launcher.lock. Invariant: one launcher a home, decided by flock
-and by nothing else, so that a kill -9 leaves nothing to clean up.
+Writes: the directories, their modes, launcher.lock, guests.lock. Invariant: one launcher a home, which
+stops nothing while guests talk to its processes; decided by flock and by nothing else, so that a kill -9
+leaves nothing to clean up.
 """
 
 import fcntl
@@ -63,14 +64,26 @@ class Home:
             directory.chmod(PRIVATE)
 
     def lock(self) -> BinaryIO | None:
-        """Return the lock of this home, held until it is closed; None where another launcher holds it."""
-        lock = (self.path / "launcher.lock").open("ab")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            return None
-        return lock
+        """Return the right to start processes here, held until it is closed; None where another has it."""
+        return _locked(self.path / "launcher.lock", fcntl.LOCK_EX)
+
+    def enter(self) -> BinaryIO | None:
+        """Return a guest's right to talk to another launcher's processes; None where that one is leaving."""
+        return _locked(self.path / "guests.lock", fcntl.LOCK_SH)
+
+    def close_door(self) -> BinaryIO | None:
+        """Let no more guests in until the result is closed; None where there are some."""
+        return _locked(self.path / "guests.lock", fcntl.LOCK_EX)
+
+
+def _locked(path: Path, kind: int) -> BinaryIO | None:
+    lock = path.open("ab")
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
 
 
 def _size(path: Path) -> int:

@@ -1,7 +1,8 @@
 """One `make chat`: start what a conversation needs, open it, and leave nothing behind.
 
 Reads and writes: the home directory (.state). Standard output and input belong to bxctl; what the
-launcher itself has to say goes to standard error. Exit codes: bxctl's, or 69 where a part did not start.
+launcher itself has to say goes to standard error. Exit codes: bxctl's, 69 where a part did not start, 128 and
+the signal's number where one stopped the launcher.
 """
 
 import argparse
@@ -12,7 +13,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from bxcore.errors import BoxmakerError
 from deploy.local import configs, plan, processes, served, stack
@@ -87,34 +87,45 @@ def _options(argv: Sequence[str]) -> Options:
 
 
 def _run(options: Options, wakeups: Wakeups, progress: Progress) -> int:
-    conversation = plan.bxctl(options.home, options.chat)
-    lock = _lock(options.home, wakeups, progress)
-    if lock is None:
-        progress.say(f"already running in {options.home.path}: this one only talks to it, and leaves it running")
-        if not options.small_model:
-            progress.say("the running one keeps its model; --upstream and --model have no effect")
-        return stack.converse(conversation, wakeups)
-    with lock, Stack(options.home, wakeups, progress) as running:
+    """Become this home's launcher, or the guest of the one that it has.
+
+    One that is still starting, or is just leaving, is waited for.
+    """
+    home = options.home
+    while True:
+        if lock := home.lock():
+            with lock:
+                return _launch(options, wakeups, progress)
+        if right := home.enter():
+            with right:
+                if _loopd_listens(home):
+                    return _visit(options, wakeups, progress)
+        stack.pause(wakeups, progress, f"waiting for another make chat in {home.path}")
+
+
+def _launch(options: Options, wakeups: Wakeups, progress: Progress) -> int:
+    with Stack(options.home, wakeups, progress) as running:
         _start(options, running, progress)
         progress.clear()
-        code = stack.converse(conversation, wakeups)
+        code = stack.converse(plan.bxctl(options.home, options.chat), wakeups)
         running.report_ended()
+        while not (door := options.home.close_door()):
+            stack.pause(wakeups, progress, "another make chat still talks here; Ctrl-C ends it as well")
+        progress.clear()
+    door.close()
     return code
 
 
-def _lock(home: Home, wakeups: Wakeups, progress: Progress) -> BinaryIO | None:
-    """Return the lock of the home, or None where another launcher holds it and its loopd can be talked to.
+def _visit(options: Options, wakeups: Wakeups, progress: Progress) -> int:
+    progress.say(f"already running in {options.home.path}: this one only talks to it, and leaves it running")
+    if not options.small_model:
+        progress.say("the running one keeps its model; --upstream and --model have no effect")
+    return stack.converse(plan.bxctl(options.home, options.chat), wakeups)
 
-    One that is still starting, or is just stopping, is waited for.
-    """
-    while True:
-        if lock := home.lock():
-            return lock
-        with socket.socket(socket.AF_UNIX) as probe:
-            if probe.connect_ex(os.fspath(home.loop_socket)) == 0:
-                progress.clear()
-                return None
-        stack.pause(wakeups, progress, f"waiting for another make chat in {home.path}")
+
+def _loopd_listens(home: Home) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(os.fspath(home.loop_socket)) == 0
 
 
 def _start(options: Options, running: Stack, progress: Progress) -> None:

@@ -4,6 +4,7 @@ Invariant: when the context is left, by whatever way, none of them is left. Thre
 """
 
 import signal
+import subprocess
 import termios
 import time
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ _SHOWN_LINES = 15
 
 
 class Interrupted(Exception):
-    """Somebody ended the launcher before the conversation began."""
+    """A signal told the launcher to end."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number.name)
@@ -109,24 +110,29 @@ def pause(wakeups: Wakeups, progress: Progress, doing: str, descriptors: Sequenc
 def converse(argv: tuple[str, ...], wakeups: Wakeups) -> int:
     """Give the terminal to a program until it ends, and return its exit code as a shell would.
 
-    Ctrl-C is the program's. What ends the launcher (SIGTERM, SIGHUP) ends the program first.
+    Ctrl-C is the program's. What ends the launcher (SIGTERM, SIGHUP) ends the program first, then raises Interrupted.
     """
     modes = _terminal_modes()
     program = processes.in_foreground(argv)
-    deadline: float | None = None
     while program.poll() is None:
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            program.kill()
-            left = _LOOK_SECONDS
-        told = wakeups.wait(left)
-        if deadline is None and set(told) - FROM_KEYBOARD:
-            program.terminate()
-            deadline = time.monotonic() + _LEAVE_SECONDS
+        told = [number for number in wakeups.wait(None) if number not in FROM_KEYBOARD]
+        if told:
+            _end(program)
+            _restore_terminal(modes)
+            raise Interrupted(told[0])
     if program.returncode >= 0:
         return program.returncode
     _restore_terminal(modes)
     return 128 - program.returncode
+
+
+def _end(program: "subprocess.Popen[bytes]") -> None:
+    program.terminate()
+    try:
+        program.wait(_LEAVE_SECONDS)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.wait()
 
 
 def _said(process: Process) -> str:
@@ -148,7 +154,7 @@ def _terminal_modes() -> "list[object] | None":
 
 
 def _restore_terminal(modes: "list[object] | None") -> None:
-    """A program that was killed could not do it itself."""
+    """A program that was killed could not do it itself; after one that could, this changes nothing."""
     if modes is not None:
         try:
             termios.tcsetattr(0, termios.TCSADRAIN, modes)  # type: ignore[arg-type]  # the list it gave us

@@ -1,0 +1,69 @@
+"""One launcher a home, and directories that the roles accept for their sockets."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from bxcore import listener
+from deploy.local.home import MAX_SOCKET_BYTES, Home
+from deploy.local.refusal import Refusal
+
+
+def test_the_roles_accept_the_directories(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    (tmp_path / "run" / "infer").mkdir(parents=True, mode=0o777)
+    (tmp_path / "run" / "infer").chmod(0o777)  # whatever it was before
+    home.prepare()
+    for path in (home.infer_socket, home.loop_socket):
+        listener.open_socket(path).close()
+
+
+def test_nobody_else_may_enter(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    home.prepare()  # a second start finds everything there
+    directories = [path for path in home.path.rglob("*") if path.is_dir() and path.name != "run"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
+    assert {"etc", "log", "sessions", "infer", "loop-owner", "model", "launcher"} == {path.name for path in directories}
+
+
+def test_a_path_that_no_socket_can_have_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    home = Home(tmp_path / ("d" * MAX_SOCKET_BYTES))
+    with pytest.raises(Refusal, match="--home"):
+        home.prepare()
+    assert not home.path.exists()
+
+
+def test_the_longest_path_that_is_let_through_works(tmp_path: Path) -> None:
+    room = MAX_SOCKET_BYTES - len(str(Home(tmp_path).notify_socket("inferproxy"))) - 1
+    home = Home(tmp_path / ("d" * room))
+    home.prepare()
+    listener.open_socket(home.loop_socket).close()
+    with pytest.raises(Refusal):
+        Home(tmp_path / ("d" * (room + 1))).prepare()
+
+
+def test_a_home_has_one_lock(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    first = home.lock()
+    assert first is not None
+    assert home.lock() is None
+    first.close()
+    second = home.lock()
+    assert second is not None
+    second.close()
+
+
+def test_the_door_closes_when_the_last_guest_has_left_and_then_nobody_enters(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    one, other = home.enter(), home.enter()
+    assert one is not None
+    assert other is not None
+    one.close()
+    assert home.close_door() is None
+    other.close()
+    door = home.close_door()
+    assert door is not None
+    assert home.enter() is None
+    door.close()

@@ -1,0 +1,50 @@
+"""A passing line on a terminal, plain lines elsewhere, and no harm where nobody reads."""
+
+import io
+
+from deploy.local.progress import Progress
+
+
+class Screen(io.StringIO):
+    """A stream that calls itself a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Closed(io.StringIO):
+    """A stream whose reader has gone."""
+
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_elsewhere_each_new_thing_is_a_line_once() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    for what in ("loading", "loading", "self-test", "self-test"):
+        progress.doing(what)
+    progress.say("done")
+    assert stream.getvalue() == "make chat: loading\nmake chat: self-test\nmake chat: done\n"
+
+
+def test_on_a_terminal_the_line_is_written_over_and_taken_away() -> None:
+    stream = Screen()
+    progress = Progress(stream)
+    progress.doing("loading")
+    progress.doing("self-test")
+    progress.clear()
+    progress.clear()
+    assert stream.getvalue() == "\r\x1b[Kmake chat: loading…\r\x1b[Kmake chat: self-test…\r\x1b[K"
+
+
+def test_a_passing_line_never_wraps() -> None:
+    stream = Screen()
+    Progress(stream).doing("x" * 1_000)
+    assert len(stream.getvalue().removeprefix("\r\x1b[K")) < 1_000
+
+
+def test_a_reader_that_has_gone_is_no_fault() -> None:
+    progress = Progress(Closed())
+    progress.doing("loading")
+    progress.say("done")
