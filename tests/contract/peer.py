@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -50,6 +49,12 @@ class Peer:
     def __exit__(self, *_: object) -> None:
         """Nothing is left running."""
 
+    def start(self) -> None:
+        """Begin to listen; a real server may take a moment, and then a longer one for its model."""
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+
     def prepare(self, *replies: Reply) -> None:
         """Tell a fake what to answer next."""
 
@@ -89,10 +94,16 @@ class FakePeer(Peer):
         self.fake = FakeLlama(path, n_batch=self.n_batch)
 
     def __enter__(self) -> "FakePeer":
-        self.fake.start()
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        self.fake.start()
+
+    def kill(self) -> None:
         self.fake.kill()
 
     def prepare(self, *replies: Reply) -> None:
@@ -136,14 +147,12 @@ class RealPeer(Peer):
         announced: Json = json.loads(line)
         return announced
 
-    def kill(self) -> int:
-        """End it as a crash would; return its exit status."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        status = self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        return status
+    def kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.stdout is not None:
+            process.kill()
+            process.wait()
+            process.stdout.close()
 
 
 class UpstreamPeer(Peer):

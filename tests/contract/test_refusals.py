@@ -37,6 +37,7 @@ REFUSED: dict[str, tuple[Any, int, str, str]] = {
         INVALID,
         "Invalid tool_choice: maybe",
     ),
+    "calls at the end": ({"messages": with_call("{}")[:2]}, 400, INVALID, "Cannot continue an assistant message"),
     # The client is at fault, but the server says 500: a broken call in the history wedges a session
     # for ever, unless it is never stored (statement 27 of our list of neighbours' faults).
     "a stored call that was cut off": (

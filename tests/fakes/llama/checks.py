@@ -43,6 +43,8 @@ def render(request: dict[str, Any]) -> str:
         return text.render(request["messages"], request.get("tools") or [], add_generation_prompt=generating)
     except text.BadArguments as fault:
         raise Refused(500, str(fault), "server_error") from None
+    except text.CannotContinue as fault:
+        raise Refused(400, str(fault)) from None
 
 
 def check_length(tokens: int, n_ctx: int) -> None:

@@ -21,6 +21,10 @@ class BadArguments(Exception):
     """A stored call holds arguments that are not JSON."""
 
 
+class CannotContinue(Exception):
+    """The conversation ends in a message that the model cannot go on writing."""
+
+
 def pieces(text: str, *, parse_special: bool = True) -> list[str]:
     return (_WITH_SPECIAL if parse_special else _WITHOUT).findall(text)
 
@@ -30,7 +34,7 @@ def tokenize(text: str, *, parse_special: bool = True) -> list[int]:
 
 
 def render(messages: list[dict[str, Any]], tools: list[Any], *, add_generation_prompt: bool = True) -> str:
-    """Return the prompt. Raises BadArguments."""
+    """Return the prompt. Raises BadArguments, CannotContinue."""
     first = messages[0] if messages else {}
     opening = (first.get("content") or "") if first.get("role") == "system" else ""
     out = [_opening(opening, tools)]
@@ -39,7 +43,9 @@ def render(messages: list[dict[str, Any]], tools: list[Any], *, add_generation_p
             out.append(_assistant(message))
         elif message["role"] != "system" or index > 0:
             out.append(_block(message["role"], message.get("content") or ""))
-    if add_generation_prompt:
+    if messages and messages[-1]["role"] == "assistant":
+        out[-1] = _continued(messages[-1])
+    elif add_generation_prompt:
         out.append("<|im_start|>assistant\n")
     return "".join(out)
 
@@ -75,6 +81,14 @@ def _assistant(message: dict[str, Any]) -> str:
         parts.append("\n" if text or index else "")
         parts.append(call_text(call["function"]["name"], _rendered_again(call["function"]["arguments"])))
     return _block("assistant", "".join(parts))
+
+
+def _continued(message: dict[str, Any]) -> str:
+    """The server takes an assistant message at the end for the beginning of the reply, and closes its thinking."""
+    if message.get("tool_calls"):
+        raise CannotContinue("Cannot continue an assistant message that contains tool calls.")
+    thought = f"<think>\n{message.get('reasoning_content') or ''}\n</think>\n\n"
+    return f"<|im_start|>assistant\n{thought}{message.get('content') or ''}"
 
 
 def _rendered_again(arguments: Any) -> str:
