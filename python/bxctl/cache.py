@@ -6,7 +6,7 @@ saved; it should be nothing.
 
 from collections.abc import Sequence
 
-from bxcore.errors import UpstreamError
+from bxcore.errors import BoxmakerError
 from bxcore.ids import SessionId
 from bxcore.wire import channel
 from bxcore.wire.channel import CacheReportEnd, CacheRow
@@ -20,7 +20,7 @@ _PLAIN_BAR = 60
 _HEAD = ("turn", "prompt", "cached", "new", "again")
 
 
-class NoSessions(UpstreamError):
+class NoSessions(BoxmakerError):
     """There is no session to report on yet."""
 
     code = "no_session"

@@ -70,10 +70,11 @@ class Chat:
 
     def greet(self, status: channel.LoopStatusReport) -> None:
         """Say who listens."""
-        model = render.safe_line(status.model or "a model without a name")
+        model = (status.model or "a model without a name").rsplit("/", 1)[-1]
         where = f"session {self._session}" if self._session else "a new session"
-        words = f"Boxmaker: {model}, {render.count(status.n_ctx)} tokens of context, {where}. /help tells more."
-        self._screen.line(words, Ink.DIM)
+        words = f"Boxmaker: {model}, {render.count(status.n_ctx)} tokens of context. /help tells more."
+        self._screen.line(render.clip_line(words, self._screen), Ink.DIM)
+        self._screen.line(f"This is {where}.", Ink.DIM)
 
     def resume(self, session: SessionId) -> None:
         """Go on with `session`, and show where it stopped. Raises RemoteFault where there is none."""
@@ -94,7 +95,11 @@ class Chat:
                 self._screen.write("\n")
                 break
             except Leave:
+                chat_terminal.forget_keys(sys.stdin.fileno())
                 break
+            except SystemExit:  # SIGTERM, SIGHUP
+                chat_terminal.forget_keys(sys.stdin.fileno())
+                raise
             except KeyboardInterrupt:
                 self._screen.write("\n")
                 if self._twice():

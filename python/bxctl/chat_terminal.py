@@ -168,12 +168,19 @@ def _entry(line: str) -> str:
     return "\\".join(pieces)
 
 
+def forget_keys(descriptor: int) -> None:
+    """Throw away what was typed and not read: it was meant for us and not for the shell."""
+    with contextlib.suppress(termios.error):  # a terminal that has gone away holds no keys
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+
+
 @contextlib.contextmanager
 def keys_held(descriptor: int, write: Callable[[str], None], *, paste: bool) -> Iterator[None]:
     """While a turn runs, what is typed shows up nowhere and waits for the next prompt. Ctrl-C still acts."""
     before = termios.tcgetattr(descriptor)
     held = termios.tcgetattr(descriptor)
     held[3] &= ~(termios.ECHO | termios.ICANON)
+    held[3] |= termios.NOFLSH  # Ctrl-C would else throw away what was typed before it
 
     def hold(_number: int = 0, _frame: FrameType | None = None) -> None:
         # Also after Ctrl-Z and fg, since a shell may have given the terminal back as it likes it.

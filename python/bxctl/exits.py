@@ -19,7 +19,7 @@ class Exit(IntEnum):
 
 MEANINGS: Mapping[Exit, str] = {
     Exit.OK: "answered, or everything asked for was shown",
-    Exit.FAILED: "the turn ended without a whole answer, a check failed, or a file has faults",
+    Exit.FAILED: "the turn ended without a whole answer, a check failed, a file has faults, nothing is there yet",
     Exit.USAGE: "wrong usage, or a message that cannot be sent",
     Exit.AWAY: "loopd cannot be reached, is not ready, or was lost",
     Exit.REFUSED: "loopd refused the request",

@@ -33,20 +33,17 @@ class Terminal:
     """Runs one program; `shown` is all that it wrote so far."""
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str], *, rows: int = 24, columns: int = 80) -> None:
-        self._master, slave = pty.openpty()
+        self._master, self._slave = pty.openpty()
         self.resize(rows=rows, columns=columns)
         self.first_modes = self.modes()
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _TAKE_TERMINAL, *argv],
-                stdin=slave,
-                stdout=slave,
-                stderr=slave,
-                env=dict(environ),
-                start_new_session=True,
-            )
-        finally:
-            os.close(slave)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _TAKE_TERMINAL, *argv],
+            stdin=self._slave,
+            stdout=self._slave,
+            stderr=self._slave,
+            env=dict(environ),
+            start_new_session=True,
+        )
         self.shown = ""
         self._seen = 0
         self._bytes = b""
@@ -58,6 +55,7 @@ class Terminal:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+        os.close(self._slave)
         os.close(self._master)
 
     def resize(self, *, rows: int, columns: int) -> None:
@@ -68,6 +66,11 @@ class Terminal:
         """Return the local modes of the terminal (ECHO, ICANON)."""
         modes: int = termios.tcgetattr(self._master)[3]
         return modes
+
+    def unread_bytes(self) -> int:
+        """Return how much was typed that no program has read."""
+        count = fcntl.ioctl(self._slave, termios.FIONREAD, b"\0\0\0\0")
+        return int.from_bytes(count, sys.byteorder)
 
     def send(self, keys: str) -> None:
         """Type."""
@@ -89,7 +92,9 @@ class Terminal:
                 return match
             left = until - time.monotonic()
             assert left > 0, f"{pattern!r} did not show up in {self._rest()!r}"
-            if select.select([self._master], [], [], left)[0] and not self._read():
+            # We hold the other end open ourselves, so only its exit tells that nothing more will come.
+            ended = self._process.poll() is not None
+            if not self._read_within(0 if ended else min(left, 0.1)) and ended:
                 raise AssertionError(f"{pattern!r} never came; the program ended: {self._rest()!r}")
 
     def signal(self, number: signal.Signals) -> None:
@@ -98,18 +103,23 @@ class Terminal:
 
     def wait(self) -> int:
         """Read until the program has ended and return its exit code."""
-        while self._read():
+        until = time.monotonic() + PATIENCE_SECONDS
+        while self._process.poll() is None:
+            assert time.monotonic() < until, f"still running: {self._rest()!r}"
+            self._read_within(0.05)
+        while self._read_within(0):
             pass
-        return self._process.wait(PATIENCE_SECONDS)
+        return self._process.returncode
 
     def _rest(self) -> str:
         return self.shown[self._seen :][-2_000:]
 
-    def _read(self) -> bool:
-        try:
-            data = os.read(self._master, 65_536)
-        except OSError:  # the last holder of the other end has gone
+    def _read_within(self, seconds: float) -> bool:
+        if not select.select([self._master], [], [], seconds)[0]:
             return False
-        self._bytes += data
+        self._read()
+        return True
+
+    def _read(self) -> None:
+        self._bytes += os.read(self._master, 65_536)
         self.shown = self._bytes.decode("utf-8", "replace")
-        return bool(data)

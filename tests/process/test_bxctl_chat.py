@@ -56,7 +56,7 @@ def noting_cancel(gate: threading.Event) -> Callable[[Request], None]:
 
 def test_an_answer_streams_in_and_the_session_is_named_at_the_end(tmp_path: Path) -> None:
     with FakeLoopd(tmp_path, {channel.UserMessage: HELLO}) as fake, on_terminal(tmp_path, "chat") as screen:
-        screen.expect("tiny, 8,192 tokens of context, a new session.*" + PROMPT)
+        screen.expect("tiny, 8,192 tokens of context.*This is a new session.*" + PROMPT)
         screen.send("Good morning" + ENTER)
         screen.expect("Hello there.\r\n.*read 20 tokens, 100 from the cache; wrote 7; 1.2 s.*" + PROMPT)
         screen.send(CTRL_D)
@@ -316,6 +316,32 @@ def test_ctrl_c_cancels_the_turn_and_the_conversation_goes_on(tmp_path: Path) ->
         screen.send(CTRL_C)
         screen.expect(r"You stopped it\. \[cancelled\].*" + PROMPT)
         assert fake.wait(channel.TurnCancel).session == fake.wait(channel.UserMessage).session
+
+
+def test_ctrl_c_keeps_what_was_typed_before_it(tmp_path: Path) -> None:
+    gate = threading.Event()
+    scripts = {channel.UserMessage: until_cancelled(gate), channel.TurnCancel: noting_cancel(gate)}
+    with FakeLoopd(tmp_path, scripts) as fake, on_terminal(tmp_path, "chat") as screen:
+        screen.expect(PROMPT)
+        screen.send("count" + ENTER)
+        screen.expect("One, two")
+        screen.send("do this instead" + ENTER + CTRL_C)
+        assert fake.wait(channel.UserMessage, 2).text == "do this instead"
+
+
+def test_what_was_typed_before_leaving_does_not_reach_the_shell(tmp_path: Path) -> None:
+    never = threading.Event()
+    scripts = {channel.UserMessage: until_cancelled(never), channel.TurnCancel: noting_cancel(threading.Event())}
+    with FakeLoopd(tmp_path, scripts), on_terminal(tmp_path, "chat") as screen:
+        screen.expect(PROMPT)
+        screen.send("count" + ENTER)
+        screen.expect("One, two")
+        screen.send("rm notes" + ENTER + CTRL_C)
+        screen.expect("Ctrl-C again leaves")
+        screen.send(CTRL_C)
+        assert screen.wait() == 0
+        assert screen.unread_bytes() == 0
+        never.set()
 
 
 def test_a_second_ctrl_c_leaves_after_the_cancel_was_sent(tmp_path: Path) -> None:
