@@ -1,7 +1,7 @@
 """`bxctl cache`: how much of each request the server had already read, drawn.
 
-prompt = cached + read; read = new + read again. What is read again is what a warm cache would have
-saved; it should be nothing.
+prompt = cached + read; read = new + re-read. What is re-read is what a warm cache would have saved;
+it should be nothing.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from bxctl.world import World
 
 _MIN_BAR = 10
 _PLAIN_BAR = 60
-_HEAD = ("turn", "prompt", "cached", "new", "again")
+_HEAD = ("turn", "prompt", "cached", "new", "re-read")
 
 
 class NoSessions(BoxmakerError):
@@ -89,7 +89,7 @@ def _bar(row: CacheRow, *, scale: int, width: int, screen: Screen) -> str:
 
 def _legend(screen: Screen) -> str:
     cached, new, again = _glyphs(screen)
-    return f"{cached} cached  {new} new  {again} read again"
+    return f"{cached} cached  {new} new  {again} re-read"
 
 
 def _totals(totals: CacheReportEnd) -> str:
@@ -97,7 +97,7 @@ def _totals(totals: CacheReportEnd) -> str:
     words = [
         f"{render.count(totals.rows)} requests, {render.count(totals.prompt)} prompt tokens: {share} from the cache",
         f"{render.count(max(0, totals.read - totals.reread))} new",
-        f"{render.count(totals.reread)} read again",
+        f"{render.count(totals.reread)} re-read",
     ]
     lost = f"; the cache was lost {render.count(totals.lost)} times" if totals.lost else ""
     return ", ".join(words) + lost + "."

@@ -19,6 +19,8 @@ from bxctl.loopport import SELF_TEST_MS
 from bxctl.render import Ink, Screen
 from bxctl.world import World
 
+HOME_MISSING, FOLDER_UNSAFE, DISK_LOW = "home_missing", "socket_folder_unsafe", "disk_low"
+
 FREE_BYTES = 1_000_000_000
 """Less free space than this is a fault: a full disk stops every conversation."""
 
@@ -77,13 +79,13 @@ def _is_directory(home: Path) -> CheckResult:
     expected = f"{home} is a directory"
     if not home.is_dir():
         found = "it is not" if home.exists() else "nothing is there"
-        return _check("home", passed=False, expected=expected, found=found, runbook="home_missing")
+        return _check("home", passed=False, expected=expected, found=found, runbook=HOME_MISSING)
     return _check("home", passed=True, expected=expected, found="it is")
 
 
 def _socket_folder(folder: Path) -> CheckResult:
     """Whoever may enter the folder may talk to loopd: it must be a real folder that others cannot enter."""
-    name, expected, runbook = "socket folder", f"{folder} is closed to others", "socket_folder_unsafe"
+    name, expected, runbook = "socket folder", f"{folder} is closed to others", FOLDER_UNSAFE
     try:
         found = folder.lstat()
     except OSError as error:
@@ -100,11 +102,11 @@ def _free_space(home: Path) -> CheckResult:
     try:
         disk = os.statvfs(home)
     except OSError as error:
-        return _check("disk", passed=False, expected=expected, found=error.strerror or "unknown", runbook="disk_low")
+        return _check("disk", passed=False, expected=expected, found=error.strerror or "unknown", runbook=DISK_LOW)
     free_bytes = disk.f_bavail * disk.f_frsize
     enough = free_bytes >= FREE_BYTES
     found = f"{render.size(free_bytes)} free"
-    return _check("disk", passed=enough, expected=expected, found=found, runbook="" if enough else "disk_low")
+    return _check("disk", passed=enough, expected=expected, found=found, runbook="" if enough else DISK_LOW)
 
 
 def _found(report: LoopStatusReport) -> str:

@@ -244,6 +244,6 @@ def ending_line(event: TurnEnded) -> str:
 
 def usage_line(event: TurnEnded, reread: int) -> str:
     """Return one line on what a turn cost."""
-    again = f" ({render.count(reread)} of them again)" if reread else ""
+    again = f" ({render.count(reread)} re-read)" if reread else ""
     read = f"read {render.count(event.read)} tokens{again}, {render.count(event.cached)} from the cache"
     return f"  {read}; wrote {render.count(event.output)}; {render.seconds(event.elapsed_ms)}"

@@ -6,7 +6,7 @@ Errors: UpstreamError where loopd is away or refuses (the refusal's code is loop
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from bxcore import client
 from bxcore.deadline import Clock, Deadline
@@ -31,6 +31,14 @@ class LoopAway(UpstreamError):
     """loopd could not be reached, or did not get ready, within the time the owner gave it."""
 
     code = "loopd_away"
+
+
+class HasStatus(Protocol):
+    """Whoever can say how loopd is."""
+
+    def status(self) -> channel.LoopStatusReport:
+        """Return loopd's status; raises BoxmakerError where there is none to be had."""
+        ...
 
 
 class LoopPort:
@@ -63,7 +71,7 @@ class LoopPort:
 
 
 def wait_until_ready(
-    port: LoopPort,
+    port: HasStatus,
     deadline: Deadline,
     *,
     tell: Callable[[str], None],

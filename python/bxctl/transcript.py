@@ -81,7 +81,7 @@ def _short(lines: list[str]) -> list[str]:
 
 
 def _record(fields: Fields, stored: StoredLine, screen: Screen) -> Iterator[Styled]:
-    show = _SHOW.get(_text(fields, "type"))
+    show = SHOW.get(_text(fields, "type"))
     if show is None:
         yield f"? {_cut(stored.text, screen)}", Ink.DIM
     else:
@@ -157,7 +157,7 @@ def _nothing(_fields: Fields, _screen: Screen) -> Iterator[Styled]:
     return iter(())
 
 
-_SHOW: Mapping[str, Callable[[Fields, Screen], Iterator[Styled]]] = {
+SHOW: Mapping[str, Callable[[Fields, Screen], Iterator[Styled]]] = {
     "session_start": _session_start,
     "user": _user,
     "turn_start": _nothing,

@@ -149,11 +149,11 @@ def test_the_cache_is_drawn_for_the_newest_session(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.decode().splitlines() == [
         f"Session {NAME}",
-        "turn  prompt  cached  new  again  ░ cached  █ new  ▒ read again",
-        " 1.1     300       0  300      0  " + "█" * 15,
-        " 2.1     600     300  300      0  " + "░" * 15 + "█" * 15,
-        " 3.1   1,200       0  600    600  " + "█" * 30 + "▒" * 30 + " lost",
-        "3 requests, 2,100 prompt tokens: 14% from the cache, 1,200 new, 600 read again; the cache was lost 1 times.",
+        "turn  prompt  cached  new  re-read  ░ cached  █ new  ▒ re-read",
+        " 1.1     300       0  300        0  " + "█" * 15,
+        " 2.1     600     300  300        0  " + "░" * 15 + "█" * 15,
+        " 3.1   1,200       0  600      600  " + "█" * 30 + "▒" * 30 + " lost",
+        "3 requests, 2,100 prompt tokens: 14% from the cache, 1,200 new, 600 re-read; the cache was lost 1 times.",
     ]
     assert fake.wait(channel.CacheReport).session == NAME
 
@@ -171,7 +171,7 @@ def test_the_cache_bars_fit_the_terminal_and_its_locale(tmp_path: Path) -> None:
     ):
         assert screen.wait() == 0
     lines = screen.shown.split("\r\n")
-    assert lines[4] == " 3.1   1,200       0  600    600  " + "#" * 10 + "!" * 10 + " lost"
+    assert lines[4] == " 3.1   1,200       0  600      600  " + "#" * 9 + "!" * 10 + " lost"
     assert max(len(line) for line in lines[:5]) <= 65  # the legend alone may be longer
     assert screen.shown.isascii()
 

@@ -4,7 +4,6 @@ inferproxy reads the file itself, with the standard library only; this second de
 because bxctl may not import a role. tests/unit/bxcore/test_settings_inferproxy.py holds the two equal.
 """
 
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import attrs
@@ -18,6 +17,11 @@ def _within(low: int, high: int) -> "attrs._ValidatorType[int]":
             raise ValueError(f"expected a whole number from {low} to {high}")
 
     return check
+
+
+def _not_empty(_: object, __: "attrs.Attribute[str]", value: str) -> None:
+    if not value:
+        raise ValueError("expected text that is not empty")
 
 
 def _an_address(_: object, __: "attrs.Attribute[str]", value: str) -> None:
@@ -40,7 +44,7 @@ def _an_address(_: object, __: "attrs.Attribute[str]", value: str) -> None:
 class InferproxySettings:
     """The whole file."""
 
-    listen: Path
+    listen: str = attrs.field(validator=_not_empty)
     upstream: str = attrs.field(validator=_an_address)
     max_connections: int = attrs.field(default=32, validator=_within(1, 128))
     accept_burst: int = attrs.field(default=32, validator=_within(1, 10_000))

@@ -1,0 +1,70 @@
+"""Two programs describe inferproxy.toml; they must accept and refuse the same files."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+from bxcore import config
+from bxcore.errors import ConfigError
+from bxcore.settings.inferproxy import InferproxySettings
+from inferproxy import config as own
+
+GOOD = 'listen = "/run/infer.sock"\nupstream = "http://127.0.0.1:8080"\n'
+
+FILES = {
+    "the least": GOOD,
+    "every limit": GOOD
+    + "max_connections = 1\naccept_burst = 10000\naccept_per_second = 2\nidle_ms = 1000\nconnect_ms = 60000\n",
+    "a path upstream": 'listen = "/i"\nupstream = "unix:/run/llama.sock"\n',
+    "a host without a port": 'listen = "/i"\nupstream = "http://llama.lan"\n',
+    "IPv6": 'listen = "/i"\nupstream = "http://[::1]:8080/"\n',
+    "https": 'listen = "/i"\nupstream = "https://127.0.0.1:8080"\n',
+    "no scheme": 'listen = "/i"\nupstream = "127.0.0.1:8080"\n',
+    "a path behind the host": 'listen = "/i"\nupstream = "http://127.0.0.1:8080/v1"\n',
+    "a query": 'listen = "/i"\nupstream = "http://127.0.0.1:8080?x"\n',
+    "a user": 'listen = "/i"\nupstream = "http://me@127.0.0.1:8080"\n',
+    "a port that is none": 'listen = "/i"\nupstream = "http://127.0.0.1:port"\n',
+    "a port too large": 'listen = "/i"\nupstream = "http://127.0.0.1:70000"\n',
+    "an open bracket": 'listen = "/i"\nupstream = "http://[::1"\n',
+    "a relative path": 'listen = "/i"\nupstream = "unix:llama.sock"\n',
+    "no upstream": 'listen = "/i"\n',
+    "an empty upstream": 'listen = "/i"\nupstream = ""\n',
+    "no listen": 'upstream = "http://127.0.0.1:8080"\n',
+    "an empty listen": 'listen = ""\nupstream = "http://127.0.0.1:8080"\n',
+    "a relative listen": 'listen = "infer.sock"\nupstream = "http://127.0.0.1:8080"\n',
+    "an unknown key": GOOD + "max_conections = 5\n",
+    "a limit too small": GOOD + "max_connections = 0\n",
+    "a limit too large": GOOD + "max_connections = 129\n",
+    "a limit as text": GOOD + 'idle_ms = "5000"\n',
+    "a limit as truth": GOOD + "accept_burst = true\n",
+    "a limit as fraction": GOOD + "connect_ms = 5000.0\n",
+    "not TOML": "listen = \n",
+    "empty": "",
+    "a key twice": GOOD + 'listen = "/j"\n',
+}
+
+
+@pytest.mark.parametrize("content", FILES.values(), ids=FILES.keys())
+def test_both_readers_agree(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "inferproxy.toml"
+    path.write_text(content)
+    assert _accepts(lambda: own.load(path)) == _accepts(lambda: config.load(path, InferproxySettings))
+
+
+def _accepts(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except ConfigError:
+        return False
+    return True
+
+
+def test_both_have_the_same_fields_and_defaults() -> None:
+    ours = {field.name: field.default for field in attrs.fields(InferproxySettings)}
+    theirs = {field.name: field.default for field in dataclasses.fields(own.Config)}
+    assert ours.keys() == theirs.keys()
+    limits = ours.keys() - {"listen", "upstream"}
+    assert {name: ours[name] for name in limits} == {name: theirs[name] for name in limits}
