@@ -1,11 +1,13 @@
-"""A reply of the model -> the records that keep it. Pure."""
+"""A reply of the model -> the records that keep it and complete it. Pure."""
 
 import attrs
 
+from bxcore.ids import CallId
 from bxcore.timestamp import Timestamp
+from bxcore.wire.tools import DataClass
 from loopd import arguments
 from loopd.history import History
-from loopd.records import Assistant, CacheLoss, ThinkingCap, ToolCall, Usage
+from loopd.records import Assistant, CacheLoss, ThinkingCap, ToolCall, ToolResult, Usage
 from loopd.reply import Cap
 from loopd.stream import Completion, ReceivedCall
 
@@ -67,6 +69,25 @@ def cap(at: Place, reached: Cap | None) -> ThinkingCap | None:
     if reached is None:
         return None
     return ThinkingCap(time=at.time, turn=at.turn, step=at.step, tokens=reached.tokens, ended=reached.ended)
+
+
+def lost_results(history: History, *, time: Timestamp, turn: int, why: str) -> list[ToolResult]:
+    """A result for each call that has none: no server takes a history with an open call."""
+    return [
+        ToolResult(
+            time=time,
+            turn=turn,
+            call=CallId(history.last_call + place),
+            tool_call_id=identity,
+            name=name,
+            ok=False,
+            content=why,
+            data_class=DataClass.PUBLIC,
+            untrusted=False,
+            truncated=False,
+        )
+        for place, (identity, name) in enumerate(history.unanswered_calls(), 1)
+    ]
 
 
 def _unused(identity: str, taken: set[str]) -> str:

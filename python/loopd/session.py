@@ -15,14 +15,13 @@ from bxcore import sanitize
 from bxcore.errors import StateError
 from bxcore.ids import CallId, MessageKey, SessionId
 from bxcore.wire.channel import TurnEnded, TurnEnding, TurnStarted, TurnState
-from bxcore.wire.tools import DataClass
-from loopd import runaway
+from loopd import replyrecords, runaway
 from loopd.baseline import Baseline
 from loopd.broadcast import Broadcast, Listener
 from loopd.cancel import CancelToken
 from loopd.history import History
 from loopd.parts import Parts
-from loopd.records import Record, ToolResult, TurnEnd, TurnStart, User
+from loopd.records import Record, TurnEnd, TurnStart, User
 from loopd.sessionlog import OpenLog, StoredSession
 from loopd.turn import Turn
 
@@ -222,21 +221,7 @@ class Session:
         if turn is None:
             return
         now = self._parts.clock.now_ms()
-        lost = [
-            ToolResult(
-                time=now,
-                turn=turn,
-                call=CallId(self.history.last_call + place),
-                tool_call_id=identity,
-                name=name,
-                ok=False,
-                content=LOST_CALL,
-                data_class=DataClass.PUBLIC,
-                untrusted=False,
-                truncated=False,
-            )
-            for place, (identity, name) in enumerate(self.history.unanswered_calls(), 1)
-        ]
+        lost = replyrecords.lost_results(self.history, time=now, turn=turn, why=LOST_CALL)
         sentence = runaway.SENTENCES[TurnEnding.INTERRUPTED]
         end = TurnEnd(time=now, turn=turn, ending=TurnEnding.INTERRUPTED, sentence=sentence, dropped=False)
         self.write(*lost, end)

@@ -26,6 +26,8 @@ from loopd.stream import Completion
 
 log = logging.getLogger(__name__)
 
+LOST_CALL = "lost in a fault of Boxmaker: whether it took effect is not known"
+
 _ENDING_OF: Mapping[type[Exception], TurnEnding] = {
     Cancelled: TurnEnding.CANCELLED,
     ThinkingTooLong: TurnEnding.ONLY_THINKING,
@@ -166,11 +168,11 @@ class Turn:
         self._tell(StepUsage(**attrs.asdict(usage, filter=lambda field, _: field.name not in ("time", "finish"))))
 
     def _record_end(self, end: _Ended) -> _Ended:
-        record = TurnEnd(
-            time=self._now(), turn=self._number, ending=end.ending, sentence=_sentence(end), dropped=end.dropped
-        )
+        now, turn = self._now(), self._number
+        record = TurnEnd(time=now, turn=turn, ending=end.ending, sentence=_sentence(end), dropped=end.dropped)
+        lost = replyrecords.lost_results(self._session.history, time=now, turn=turn, why=LOST_CALL)
         try:
-            self._session.write(record)
+            self._session.write(*lost, record)
         except StateError as fault:
             return _Ended(TurnEnding.STATE_FAILED, detail=fault.detail)
         return end
