@@ -106,6 +106,11 @@ class House:
     def peer(self) -> Peer:
         return Peer(self.path)
 
+    def wait_until_idle(self) -> None:
+        """Wait until no handler runs: an answer is out a moment before its handler has ended."""
+        while any(guest.busy for guest in list(self.server._guests)):
+            pass
+
     def wait_for_workers(self, name: str = "owner") -> None:
         for thread in threading.enumerate():
             if thread.name == name:
@@ -465,6 +470,7 @@ def test_at_the_cap_the_longest_idle_makes_room(open_house: OpenHouse) -> None:
         for peer in (first, second, first):  # so the second is idle longest
             peer.ask(LoopStatus())
             assert peer.receive() is not None
+            house.wait_until_idle()
         assert_alive(house)
         assert second.receive() is None
         first.ask(LoopStatus())
