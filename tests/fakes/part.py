@@ -4,7 +4,8 @@
     status=TEXT ready line=TEXT log=TEXT sleep=SECONDS exit=CODE   as they say; exit ends it
     note=FILE                      from now on, write the signals that come to FILE, with this part's name
     stubborn                       from now on, ignore SIGTERM
-    child                          start a process that only sleeps
+    child                          start a process that sleeps and ignores SIGTERM
+    user                           log the user that this process takes itself for
     devices                        log the names of the network devices that this process sees
 
 Without exit it then waits for SIGTERM and ends with 0.
@@ -40,7 +41,10 @@ def note(path: str) -> None:
 
 
 def start_child() -> None:
+    # What is ignored stays ignored in a child.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *sys.argv[1:]])
+    signal.signal(signal.SIGTERM, before)
 
 
 def log(text: str) -> None:
@@ -63,6 +67,7 @@ ACTIONS: Mapping[str, Callable[[str], object]] = {
     "note": note,
     "stubborn": lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "child": lambda _: start_child(),
+    "user": lambda _: log(f"user {os.geteuid()}"),
     "devices": lambda _: log(f"devices {devices()}"),
 }
 

@@ -45,10 +45,15 @@ def running(home: Path) -> dict[int, list[str]]:
 
 
 def wait_until_none_runs(home: Path) -> None:
-    """Return once no process of `home` is left; what the kernel kills takes its moment to go."""
+    """Return once no process of `home` is left."""
+    wait_until_running(home, 0)
+
+
+def wait_until_running(home: Path, count: int) -> None:
+    """Return once so many processes of `home` run: what is killed and what is started takes its moment."""
     until = time.monotonic() + PATIENCE_SECONDS
-    while left := running(home):
-        assert time.monotonic() < until, f"left behind: {left}"
+    while len(found := running(home)) != count:
+        assert time.monotonic() < until, f"not {count} but {found}"
         time.sleep(0.02)
 
 
