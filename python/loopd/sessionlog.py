@@ -6,7 +6,6 @@ Threads: the store holds no state; an OpenLog belongs to its session. Format: do
 """
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import attrs
@@ -16,7 +15,7 @@ from bxcore.deadline import Clock
 from bxcore.errors import BadMessage
 from bxcore.files import Files, StateMissing, StateUnreadable
 from bxcore.ids import CallId, SessionId
-from bxcore.jsonl import JsonlWriter, Line
+from bxcore.jsonl import Entry, JsonlWriter, Line, Recovery
 from loopd import baseline, records
 from loopd.baseline import Baseline
 from loopd.faults import SessionDamaged
@@ -76,11 +75,14 @@ class SessionStore:
         return sorted(self.ids(), key=self._changed_at, reverse=True)[:limit]
 
     def exists(self, session: SessionId) -> bool:
-        """There is something in the session's log."""
+        """There is something in the session's log beside what a crash left of an attempt to begin it."""
         try:
-            return self._log_path(session).stat().st_size > 0
-        except OSError:
+            entries = jsonl.read_entries(self._log_path(session))
+            return any(not entry.torn and not _is_recovery(entry) for entry in entries)
+        except StateMissing:
             return False
+        except StateUnreadable:
+            return True  # whoever opens it is told what is wrong
 
     def create(self, session: SessionId, front: Baseline, *, slot: int) -> tuple[StoredSession, Baseline, OpenLog]:
         """Make a session; also over what a crash left of an earlier attempt. Raises StateError."""
@@ -126,7 +128,7 @@ class SessionStore:
 
     def _check(self, session: SessionId) -> Baseline:
         """Read the start of the log and the baseline that it names; refuse what is not ours to continue."""
-        start = next(islice(self.read(session), 1), None)
+        start = next((record for record in self.read(session) if not isinstance(record, Recovery)), None)
         if not isinstance(start, SessionStart):
             raise SessionDamaged(f"{session}/{EPOCH}.jsonl: does not begin with a session_start record")
         if start.format > records.FORMAT:
@@ -153,6 +155,10 @@ class SessionStore:
             return self._log_path(session).stat().st_mtime_ns
         except OSError:
             return 0
+
+
+def _is_recovery(entry: Entry) -> bool:
+    return entry.value is not None and entry.value.get(records.TAG) == jsonl.RECOVERY
 
 
 def _as_id(name: str) -> SessionId | None:
