@@ -17,7 +17,12 @@ import socket
 import sys
 from pathlib import Path
 
-import xllamacpp  # type: ignore[import-not-found]
+# Read when the library is loaded, hence before the import. Its threads wait for each other a few
+# hundred times a token, and spinning while they wait is a gain only on a machine with nothing else to
+# do: beside our own roles on two cores it made a reply take ten times as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import xllamacpp  # type: ignore[import-not-found]  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PR_SET_PDEATHSIG = 1
