@@ -1,0 +1,42 @@
+"""How much is measured: enough for figures that can be repeated, or just enough to see that the bench works."""
+
+import attrs
+
+
+class Unmeasurable(Exception):
+    """The figure could not be taken; the text says why. No row is reported then."""
+
+
+@attrs.frozen(kw_only=True)
+class Sizes:
+    """Counts of turns, pairs, rounds and runs; bytes where the name says so."""
+
+    turns: int = 50
+    turns_of_a_variant: int = 12
+    latency_pairs: int = 40
+    stream_rounds: int = 5
+    stream_events: int = 1_500
+    proxy_bytes: int = 256 * 1024 * 1024
+    proxy_rounds: int = 7
+    proxy_pairs: int = 300
+    help_runs: int = 15
+    starts: int = 7
+    footprint_turns: int = 1_000
+    stored_records: int = 10_000
+    opening_runs: int = 5
+
+
+QUICK = Sizes(
+    turns=6,
+    turns_of_a_variant=4,
+    latency_pairs=6,
+    stream_rounds=2,
+    stream_events=400,
+    proxy_bytes=32 * 1024 * 1024,
+    proxy_rounds=3,
+    proxy_pairs=40,
+    help_runs=3,
+    starts=2,
+    footprint_turns=200,
+    opening_runs=2,
+)
