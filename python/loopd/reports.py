@@ -108,33 +108,38 @@ class Reports:
             raise NoSession("there is no session of that name")
 
     def _summary(self, session: SessionId) -> SessionSummary:
-        started = last = opening = None
+        started, opening = self._beginning(session)
         lines = turns = size_bytes = 0
         newest = b""
         for _, line in self._store.raw_lines(session):
             lines += 1
-            size_bytes += len(line.raw) + 1
+            size_bytes += line.size + line.complete
             # Counted on bytes: a list of a hundred long sessions should not decode every record.
             turns += line.raw.startswith(b'{"type":"turn_start"')
             if line.complete:
                 newest = line.raw
-            if started is None or opening is None:
-                record = _decode(line.raw)
-                started = record.time if started is None and isinstance(record, SessionStart) else started
-                opening = record.content if opening is None and isinstance(record, User) else opening
-        last = _decode(newest).time
-        if started is None:
-            raise BadMessage("the log does not begin with a session_start")
         return SessionSummary(
             session=session,
             started=started,
-            last=last,
+            last=_decode(newest).time,
             turns=turns,
             records=lines,
             bytes=size_bytes,
-            opening=" ".join((opening or "").split())[:_OPENING_CHARS],
+            opening=" ".join(opening.split())[:_OPENING_CHARS],
             damaged=False,
         )
+
+    def _beginning(self, session: SessionId) -> tuple[Timestamp, str]:
+        """Return when the session began and what was said first; reads no further than that."""
+        started: Timestamp | None = None
+        for record in self._store.read(session):
+            if started is None and isinstance(record, SessionStart):
+                started = record.time
+            elif started is not None and isinstance(record, User):
+                return started, record.content
+        if started is None:
+            raise BadMessage("the log does not begin with a session_start")
+        return started, ""
 
 
 def _decode(line: bytes) -> records.Record:
