@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import tomlkit
 from tomlkit.exceptions import KeyAlreadyPresent, ParseError, TOMLKitError
-from tomlkit.items import Float
+from tomlkit.items import Float, Item
 
 from bxcore.errors import ConfigError
 from bxcore.ids import MAX_SAFE_INTEGER
@@ -75,7 +75,7 @@ def read(path: Path) -> Document:
         return Document(text, _plain(tomlkit.parse(text)))
     except RecursionError:
         raise ConfigError(f"{path}:1: nested too deeply") from None
-    except (TOMLKitError, ValueError, ArithmeticError) as error:
+    except (TOMLKitError, ValueError) as error:
         line, what = _syntax_fault(text, error)
         raise ConfigError(f"{path}:{line}: not TOML: {what}") from None
 
@@ -118,8 +118,16 @@ def _plain(item: Any) -> Any:
     if isinstance(item, list):
         return [_plain(inner) for inner in item]
     if isinstance(item, Float):
-        return Decimal(item.as_string())  # what the owner wrote, not its nearest binary fraction
-    return item.unwrap()
+        return _decimal(item.as_string())
+    return item.unwrap() if isinstance(item, Item) else item  # a truth value comes without its wrapping
+
+
+def _decimal(written: str) -> Decimal:
+    """Return what the owner wrote, not its nearest binary fraction; NaN for an absurd exponent."""
+    try:
+        return Decimal(written)
+    except ArithmeticError:
+        return Decimal("NaN")
 
 
 def _syntax_fault(text: str, error: Exception) -> tuple[int, str]:
@@ -127,7 +135,15 @@ def _syntax_fault(text: str, error: Exception) -> tuple[int, str]:
     if isinstance(error, KeyAlreadyPresent) or isinstance(error.__cause__, KeyAlreadyPresent):
         # The reader notices only at the end of the table, or does not say where.
         return _clash(text), what
-    return (error.line if isinstance(error, ParseError) else 1), what
+    if "'\\x00'" in what and "\0" not in text:
+        what = "the file ends inside a value"  # the reader sees a NUL there
+    return _line_of_fault(text, error) if isinstance(error, ParseError) else 1, what
+
+
+def _line_of_fault(text: str, error: ParseError) -> int:
+    # The reader's own lines end at every character that Unicode calls a line end; an editor's do not.
+    before = text.splitlines(keepends=True)[: error.line - 1]
+    return text.count("\n", 0, sum(len(line) for line in before) + error.col) + 1
 
 
 def _clash(text: str) -> int:
@@ -179,6 +195,8 @@ def _lines(text: str) -> dict[Keys, int]:
         if statement.text.lstrip().startswith("["):
             table = _header(statement.meaning, last)
             found.setdefault(table, statement.line)
+            if isinstance(table[-1], int):  # the list of a [[header]] stands where its first table does
+                found.setdefault(table[:-1], statement.line)
         else:
             _note(found, table, statement.meaning, statement.line)
     return found

@@ -145,8 +145,9 @@ def test_a_record_that_has_no_json_form_is_not_written_and_breaks_nothing(path: 
 
 def test_a_record_longer_than_a_line_is_not_written_and_breaks_nothing(path: Path) -> None:
     writer = opened(path)
+    longest = MAX_LINE - len(b'{"number":2,"text":""}')
     with pytest.raises(ValueError, match="longer than a line"):
-        writer.append(note(1), note(2, "x" * MAX_LINE))
+        writer.append(note(1), note(2, "x" * (longest + 1)))
     writer.append(note(3))
     writer.close()
     assert numbers(path) == [3]
@@ -315,6 +316,15 @@ def test_a_recovery_cannot_take_a_record_away(path: Path) -> None:
     assert numbers(path) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("described", [b'{"tor', b'"torn', b'{"torn\n{'])
+def test_a_recovery_describes_all_of_the_tail_or_nothing(path: Path, described: bytes) -> None:
+    digest = Hash32(hashlib.sha256(described).hexdigest())
+    recovery = Recovery(time=WHEN, line=2, bytes=len(described), sha256=digest)
+    value = convert.unstructure_tagged(recovery, {Recovery: "recovery"}, tag="type")
+    path.write_bytes(raw(1) + b'{"torn\n' + strictjson.dumps(value) + b"\n")
+    assert told(path) == ["record", "damaged", "recovery"]
+
+
 def test_a_malformed_recovery_describes_nothing(path: Path) -> None:
     path.write_bytes(raw(1) + b'{"torn\n' + b'{"type":"recovery","line":2}\n' + raw(3))
     assert told(path) == ["record", "damaged", "recovery", "record"]
@@ -360,6 +370,18 @@ def test_a_file_whose_tail_cannot_be_described_is_not_opened_and_not_locked(path
     assert path.read_bytes() == raw(1) + b"{"
     assert write(path, note(2)) is not None
     assert numbers(path) == [1, 2]
+
+
+class StoppedClock(FixedClock):
+    def now_ms(self) -> Timestamp:
+        raise StateUnreadable("no clock")
+
+
+def test_a_writer_that_cannot_be_made_leaves_the_file_unlocked(path: Path) -> None:
+    path.write_bytes(raw(1) + b"{")
+    with pytest.raises(StateUnreadable):
+        JsonlWriter.open(path, DISK, clock=StoppedClock())
+    assert write(path, note(2)) is not None
 
 
 def test_every_code_of_a_broken_file_is_in_the_state_group() -> None:

@@ -208,6 +208,10 @@ def test_nesting_is_bounded_before_recursion_is_reached(raw: bytes) -> None:
 
 def test_brackets_are_counted_by_depth_and_not_by_number() -> None:
     assert strictjson.loads(b"[" + b"[]," * 500 + b"[]]") == [[]] * 501
+    deepest = nested(b"[", b"]", MAX_DEPTH - 1)
+    strictjson.loads(b"[" + deepest + b"," + deepest + b"]")
+    with pytest.raises(BadMessage, match="levels of nesting"):
+        strictjson.loads(b"[" + deepest + b",[" + deepest + b"]]")
 
 
 def test_brackets_after_an_open_text_do_not_hide_the_depth_before_it() -> None:
