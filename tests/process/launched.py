@@ -8,11 +8,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from deploy.local import processes
 from deploy.local.plan import Part
 
 ROOT = Path(__file__).resolve().parents[2]
 PART = ROOT / "tests" / "fakes" / "part.py"
 PATIENCE_SECONDS = 60
+
+REFUSED = processes.no_network_refused()
+"""Why this machine starts nothing without a network; None where it does."""
+
+needs_namespaces = pytest.mark.skipif(REFUSED is not None, reason=f"no network namespaces here: {REFUSED}")
 
 
 def part(name: str, home: Path, *words: str, **changes: object) -> Part:

@@ -34,7 +34,7 @@ def server() -> Iterator[FakeLlama]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    home = tmp_path / "home"
+    home = tmp_path / "a home"
     yield home
     launched.wait_until_none_runs(home)
 
@@ -107,17 +107,39 @@ def test_standard_output_carries_the_answer_and_nothing_else(home: Path, server:
     assert "make chat: fake: 2 slots of 8192 tokens\n" in done.stderr
 
 
+def test_make_adds_nothing_to_standard_output(home: Path, server: FakeLlama) -> None:
+    argv = ["make", "chat", f"UPSTREAM={server.url}", "SAY=What's a box?", f"ARGS=--home '{home}'"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=4 * PATIENCE_SECONDS, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "Good morning.\n"), done.stderr
+    assert b"What's a box?" in server.completions[-1]
+
+
 def test_a_message_can_be_given_as_an_option(home: Path, server: FakeLlama) -> None:
     done = say(home, *upstream(server), "--say", "Hi", "--", "--session", "none", message="")
     assert done.returncode not in (0, 69)  # bxctl got --session and loopd knows no such one
     assert say(home, *upstream(server), "--say", "Hi", message="").stdout == "Good morning.\n"
 
 
+@launched.needs_namespaces
 def test_loopd_sees_no_network_but_loopback(home: Path, server: FakeLlama) -> None:
     with conversation(home, *upstream(server)) as launcher:
         assert devices(pid_of("loopd", home)) == {"lo"}
         assert "lo" in devices(pid_of("inferproxy", home))  # it has to reach the server
         assert finish(launcher)[:2] == (0, "Good morning.\n")
+
+
+def test_where_the_kernel_allows_no_namespaces_it_says_so_and_goes_on(home: Path, server: FakeLlama) -> None:
+    # Root of a user namespace may forbid more of them, and then drop what would let it do without.
+    forbid = 'echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --bounding-set=-all "$@"'
+    wrapper = [] if launched.REFUSED else ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh"]
+    argv = [*wrapper, *command(home, *upstream(server), "--say", "Hi")]
+    with launched.started(argv) as launcher:
+        code, out, err = finish(launcher, "")
+    assert (code, out) == (0, "Good morning.\n"), err
+    assert sum("loopd runs with a network here" in line for line in err.splitlines()) == 1
 
 
 def test_sessions_outlive_the_launcher(home: Path, server: FakeLlama) -> None:

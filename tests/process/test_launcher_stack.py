@@ -127,6 +127,7 @@ def test_a_part_that_ended_by_itself_is_reported(stack: Stack, home: Home, said:
     assert "  out of memory" in said.getvalue()
 
 
+@launched.needs_namespaces
 def test_only_loopback_is_left_of_the_network(stack: Stack, home: Home) -> None:
     process = stack.start(part("a", home.path, "devices", "ready", network=False))
     stack.wait_ready(process)
@@ -134,6 +135,7 @@ def test_only_loopback_is_left_of_the_network(stack: Stack, home: Home) -> None:
     assert Path(f"/proc/{process.pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
 
 
+@launched.needs_namespaces
 def test_a_part_without_network_keeps_its_user(stack: Stack, home: Home) -> None:
     process = stack.start(part("a", home.path, "user", "ready", network=False))
     stack.wait_ready(process)
@@ -161,7 +163,7 @@ def test_the_environment_of_a_part_is_rebuilt(stack: Stack, home: Home, monkeypa
 def start(home: Path, *words: str, conversation: tuple[str, ...]) -> "AbstractContextManager[subprocess.Popen[str]]":
     """Start a launcher with two parts."""
     parts = [
-        part("first", home, f"note={home / 'notes.txt'}", "ready", network=False),
+        part("first", home, f"note={home / 'notes.txt'}", "ready", network=launched.REFUSED is not None),
         part("second", home, f"note={home / 'notes.txt'}", "ready", *words),
     ]
     return launched.started(launched.small_launcher(home, parts, conversation))
