@@ -52,9 +52,16 @@ STRANGE = {"quotes": 'a"b', "a line break": "a\nb", "controls": "a\x1b\x7fb", "l
 @pytest.mark.parametrize("name", STRANGE.values(), ids=STRANGE.keys())
 def test_any_directory_can_be_spelled(tmp_path: Path, name: str) -> None:
     home = Home(tmp_path / name)
-    path = tmp_path / "inferproxy.toml"
-    configs.write(path, configs.inferproxy(home, "http://localhost:8080"))
-    assert config.load(path, InferproxySettings).listen == home.infer_socket
+    path = tmp_path / "loopd.toml"
+    configs.write(path, configs.loopd(home, served(), small_model=False))
+    assert config.load(path, LoopdSettings).infer.socket == home.infer_socket
+
+
+def test_inferproxy_accepts_what_is_written_for_it(tmp_path: Path) -> None:
+    path, home = tmp_path / "inferproxy.toml", Home(tmp_path)
+    configs.write(path, configs.inferproxy(home, "unix:/run/model.sock"))
+    settings = config.load(path, InferproxySettings)
+    assert (str(settings.listen), settings.upstream) == (str(home.infer_socket), "unix:/run/model.sock")
 
 
 def test_an_upstream_cannot_write_other_keys(tmp_path: Path) -> None:
