@@ -130,6 +130,8 @@ class Session:
         with self._lock:
             self._stopping = True
             running = self._running
+            if running is None:
+                self._next.end()
         if running is not None:
             running.turn.interrupted = True
             running.cancel.cancel()
@@ -176,11 +178,16 @@ class Session:
 
     def _run_waiting(self) -> None:
         if self._running is None and self.history.waiting and not self._stopping and not self.failed:
-            self._begin_turn()
+            running = self._begin_turn()
             self._thread = threading.Thread(target=self._run, name=f"turn-{self.id}", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:  # no more threads: the turn ends before it began, and says so
+                log.exception("no thread for a turn session=%s code=internal", self.id)
+                self._thread = None
+                self._end_turn(running, self._broken(running))
 
-    def _begin_turn(self) -> None:
+    def _begin_turn(self) -> _Running:
         number, cancel, broadcast = self.history.turn + 1, CancelToken(), self._next
         keys = tuple(self.history.waiting)
         self.write(TurnStart(time=self._parts.clock.now_ms(), turn=number, keys=keys))
@@ -188,32 +195,57 @@ class Session:
         self._running = _Running(number=number, turn=turn, cancel=cancel, broadcast=broadcast)
         self._next = Broadcast()
         broadcast.tell(TurnStarted(turn=number, keys=keys))
+        return self._running
 
     def _run(self) -> None:
-        while True:
-            running = self._running
-            assert running is not None
-            ended = running.turn.run()
-            if not self._end_turn(running, ended):
-                return
+        running = self._running
+        while running is not None:
+            running = self._end_turn(running, self._taken(running))
 
-    def _end_turn(self, running: _Running, ended: TurnEnded) -> bool:
-        """Tell the end; begin the next turn where messages wait, and say whether there is one."""
+    def _taken(self, running: _Running) -> TurnEnded:
+        try:
+            return running.turn.run()
+        except Exception:
+            # The thread's outermost frame: whatever this was, nobody may wait for its end for ever.
+            log.exception("turn broke off session=%s turn=%d code=internal", self.id, running.number)
+            return self._broken(running)
+
+    def _broken(self, running: _Running) -> TurnEnded:
+        """Give this object up after a fault of ours: opening the log again completes the turn."""
+        self.failed = True
+        ending = TurnEnding.INTERNAL
+        return TurnEnded(
+            turn=running.number,
+            ending=ending,
+            text=self.history.last_text,
+            sentence=runaway.SENTENCES[ending],
+            steps=0,
+            prompt=0,
+            cached=0,
+            read=0,
+            output=0,
+            elapsed_ms=0,
+        )
+
+    def _end_turn(self, running: _Running, ended: TurnEnded) -> _Running | None:
+        """Tell the end; return the next turn, begun, where messages wait for one."""
         with self._lock:
             running.broadcast.tell(ended)
             running.broadcast.end()
-            self._running = None
-            if not self.history.waiting or self._stopping or self.failed:
-                self._next.end()
-                self._next = Broadcast()
-                return False
-            try:
-                self._begin_turn()
-            except StateError as fault:
-                log.error("cannot begin the next turn session=%s code=%s", self.id, fault.code)
-                self._next.end()
-                return False
-            return True
+            # Busy until then: a session that seems idle may be let go, and its log closed.
+            self._running = self._begin_next()
+            if self._stopping or self.failed:
+                self._next.end()  # and stays so: whoever comes now is let go as well
+            return self._running
+
+    def _begin_next(self) -> _Running | None:
+        if not self.history.waiting or self._stopping or self.failed:
+            return None
+        try:
+            return self._begin_turn()
+        except StateError as fault:
+            log.error("cannot begin the next turn session=%s code=%s", self.id, fault.code)
+            return None
 
     def _finish_what_a_restart_cut_off(self) -> None:
         """A turn that was killed gets its missing results and its end, so that the session can go on."""

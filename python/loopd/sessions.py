@@ -31,6 +31,7 @@ class Sessions:
         self._parts, self._store = parts, store
         self._lock = threading.Lock()
         self._entries: OrderedDict[SessionId, _Entry] = OrderedDict()
+        self._stopping = False
 
     def say(self, session: SessionId, key: MessageKey, text: str, *, new: bool) -> tuple[Session, Accepted]:
         """Take a message in. Raises NoSession, SessionExists, TooBusy, SessionDamaged, StateError."""
@@ -65,6 +66,7 @@ class Sessions:
 
     def interrupt(self) -> None:
         """End every running turn as interrupted and start no other. Returns at once; signal handlers may call it."""
+        self._stopping = True  # first, so that a session which is opened meanwhile sees it
         for session in self._live():
             session.stop()
 
@@ -123,6 +125,8 @@ class Sessions:
             live = entry.session = self._create(session)
         elif new and (key is None or live.history.turn_of(key) is None):
             raise SessionExists("a session of that name exists already; continue it, or choose another name")
+        if self._stopping:
+            live.stop()
         return live
 
     def _create(self, session: SessionId) -> Session:

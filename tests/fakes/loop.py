@@ -3,7 +3,6 @@
 Threads: turns run in threads of their own, as in production; `said` waits for the turn's last event.
 """
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -12,7 +11,7 @@ import attrs
 
 from bxcore.deadline import Clock, Deadline, SystemClock
 from bxcore.files import Files
-from bxcore.ids import MessageKey, SessionId
+from bxcore.ids import MessageKey, SessionId, new_message_key
 from bxcore.settings.loopd import Infer, Limits, Listen, LoopdSettings, Sampling, Slots
 from bxcore.wire.channel import TurnEnded, WaitReason
 from loopd.broadcast import Listener
@@ -103,7 +102,6 @@ class Loop:
         )
         self.store = SessionStore(directory / "sessions", files=self.files, clock=self.clock)
         self.sessions = Sessions(self.parts, self.store)
-        self._keys = 0
 
     # -- speaking -----------------------------------------------------------------------------------
 
@@ -111,11 +109,10 @@ class Loop:
         self, text: str, *, session: str = "s", key: str = "", new: bool | None = None
     ) -> tuple[Session, Accepted]:
         """Send a message and do not wait. Without `new`, the session is made where it does not exist."""
-        self._keys += 1
         name = SessionId(session)
         if new is None:
             new = not self.store.exists(name)
-        return self.sessions.say(name, MessageKey(key or f"key-{threading.get_ident()}-{self._keys}"), text, new=new)
+        return self.sessions.say(name, MessageKey(key) if key else new_message_key(), text, new=new)
 
     def say(self, text: str, *, session: str = "s", key: str = "", new: bool | None = None) -> Said:
         """Send a message, wait for the end of its turn."""
