@@ -147,6 +147,7 @@ class Chat:
                     self._session = session
                 self._screen.erase()
                 self._screen.fresh_line()
+                self._screen.write("\n")
 
     # -- commands ----------------------------------------------------------------------------------
 

@@ -138,6 +138,8 @@ class TurnRun:
                 self._view.show(item)
                 if self._cancel_wanted:
                     self._cancel()
+            case channel.TurnSnapshot():  # no sign yet that this connection will last
+                self._view.show(item)
             case TurnEnded():
                 self._view.show(item)
                 return item
@@ -172,7 +174,7 @@ class TurnRun:
         if self._losses > _LOSSES:
             raise error
         if self.accepted and lost:
-            self._view.tell(f"the connection to loopd was lost ({error.detail}); the turn goes on there")
+            self._view.tell(f"the connection to loopd was lost: {error.detail}")
         self._wait()
         if self._turn is None:
             self._pump(attrs.evolve(message, new=self._new))

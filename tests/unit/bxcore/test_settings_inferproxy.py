@@ -19,7 +19,7 @@ FILES = {
     "every limit": GOOD
     + "max_connections = 1\naccept_burst = 10000\naccept_per_second = 2\nidle_ms = 1000\nconnect_ms = 60000\n",
     "a path upstream": 'listen = "/i"\nupstream = "unix:/run/llama.sock"\n',
-    "a host without a port": 'listen = "/i"\nupstream = "http://llama.lan"\n',
+    "a host without a port": 'listen = "/i"\nupstream = "http://llama"\n',
     "IPv6": 'listen = "/i"\nupstream = "http://[::1]:8080/"\n',
     "https": 'listen = "/i"\nupstream = "https://127.0.0.1:8080"\n',
     "no scheme": 'listen = "/i"\nupstream = "127.0.0.1:8080"\n',
