@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 
 from bxcore import daemon, listener
-from bxcore.deadline import SystemClock
 from inferproxy import config
 from inferproxy.proxy import Proxy
 
@@ -30,7 +29,7 @@ def _serve(config_path: Path, *, check: bool) -> int:
     if check:
         return 0
     with closing(listener.open_socket(settings.listen)) as listening:
-        proxy = Proxy(listening, settings, clock=SystemClock())
+        proxy = Proxy(listening, settings)
         daemon.stop_on_signal(proxy.stop)
         daemon.notify("READY=1")
         proxy.serve()

@@ -8,17 +8,17 @@ Logs: changes of state, counts and durations.
 import contextlib
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 
 from bxcore import logs
-from bxcore.deadline import Clock, Deadline
 from bxcore.listener import Entrance, Listening
 from inferproxy.config import Config, Upstream
 from inferproxy.forward import relay
 from inferproxy.limits import TokenBucket
 
-STOP_MS = 1_000
+STOP_SECONDS = 1.0
 """What workers get to end in, after their connections were cut."""
 
 log = logs.get("proxy")
@@ -49,18 +49,19 @@ class Proxy:
         listening: Listening,
         config: Config,
         *,
-        clock: Clock,
         dial: Callable[..., socket.socket] = dial,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._entrance = Entrance([listening])
         self._listening = listening
         self._config = config
-        self._clock = clock
         self._dial = dial
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._live: dict[socket.socket, threading.Thread] = {}
         self._counts: Counter[str] = Counter()
         self._away_since_ms: int | None = None
+        self._refusing = False
 
     def stop(self) -> None:
         """End `serve`. Any thread, signal handlers too."""
@@ -68,19 +69,19 @@ class Proxy:
 
     def serve(self) -> None:
         """Forward until `stop`, then cut what is still open: a stream may last for minutes."""
-        config, started_ms = self._config, self._clock.monotonic_ms()
+        config, started_ms = self._config, self._now_ms()
         bucket = TokenBucket(burst=config.accept_burst, per_second=config.accept_per_second, now_ms=started_ms)
         log.info("serving connections_max=%d", config.max_connections)
         for _, client in self._entrance.connections():
             # Waiting and not refusing: the ones behind it wait in the kernel's queue, where a
             # connect has succeeded already, so a client in a hurry is slowed and never failed.
-            self._entrance.pause(bucket.take(self._clock.monotonic_ms()) / 1000)
+            self._entrance.pause(bucket.take(self._now_ms()) / 1000)
             self._admit(client)
         self._listening.refuse()
         left = self._cut()
         self._entrance.close()
-        ms = self._clock.monotonic_ms() - started_ms
-        log.info("stopped left=%d ms=%d endings=%s", left, ms, dict(self._counts))
+        endings = ",".join(f"{ending}:{count}" for ending, count in sorted(self._counts.items()))
+        log.info("stopped left=%d ms=%d endings=%s", left, self._now_ms() - started_ms, endings)
 
     def _admit(self, client: socket.socket) -> None:
         worker = threading.Thread(target=self._work, args=(client,), daemon=True)
@@ -91,6 +92,7 @@ class Proxy:
         if full:
             self._refuse(client)
             return
+        self._refusing = False
         try:
             worker.start()
         except RuntimeError:  # no more threads
@@ -101,8 +103,9 @@ class Proxy:
         """Close at once, which loopd reads as "server away"."""
         client.close()
         self._counts["refused"] += 1
-        if self._counts["refused"] == 1:
+        if not self._refusing:
             log.warning("refusing connections_max=%d code=proxy_full", self._config.max_connections)
+        self._refusing = True
 
     def _work(self, client: socket.socket) -> None:
         ending = "upstream_away"
@@ -136,20 +139,23 @@ class Proxy:
             since_ms = self._away_since_ms
             if (error is None) == (since_ms is None):
                 return
-            self._away_since_ms = None if error is None else self._clock.monotonic_ms()
+            self._away_since_ms = None if error is None else self._now_ms()
         if error is not None:
             log.warning("upstream away reason=%s code=upstream_away", error.strerror or "timed out")
         elif since_ms is not None:
-            log.info("upstream back away_ms=%d", self._clock.monotonic_ms() - since_ms)
+            log.info("upstream back away_ms=%d", self._now_ms() - since_ms)
+
+    def _now_ms(self) -> int:
+        return int(self._monotonic() * 1000)
 
     def _cut(self) -> int:
         """Cut every live connection; return how many workers did not end in time."""
-        deadline = Deadline.after(self._clock, milliseconds=STOP_MS)
+        until = self._monotonic() + STOP_SECONDS
         with self._lock:
             workers = list(self._live.values())
             for client in self._live:
                 with contextlib.suppress(OSError):  # it has left by itself
                     client.shutdown(socket.SHUT_RDWR)
         for worker in workers:
-            worker.join(deadline.remaining_ms() / 1000)
+            worker.join(max(0.0, until - self._monotonic()))
         return sum(worker.is_alive() for worker in workers)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from bxcore import listener
-from bxcore.deadline import SystemClock
 from inferproxy.config import Config, Upstream
 from inferproxy.proxy import Proxy, dial
 
@@ -44,7 +43,7 @@ class House:
         self.upstairs = Upstairs()
         self._listening = listener.open_socket(path)
         config = Config(listen=path, upstream=Upstream(host="nowhere", port=1), **limits)
-        self.proxy = Proxy(self._listening, config, clock=SystemClock(), dial=self.upstairs.dial)
+        self.proxy = Proxy(self._listening, config, dial=self.upstairs.dial)
         self._thread = threading.Thread(target=self.proxy.serve)
         self._thread.start()
 
@@ -88,6 +87,19 @@ def test_beyond_the_cap_a_client_is_closed_at_once_and_the_others_go_on(house: H
         first.sendall(b"still here")
         [ready], _, _ = select.select(servers, [], [])
         assert ready.recv(10) == b"still here"
+
+
+def test_each_time_it_fills_is_logged_once(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        with house.connect(), house.connect() as second:
+            servers = [house.upstairs.next(), house.upstairs.next()]
+            for _ in range(3):
+                with house.connect() as refused:
+                    assert refused.recv(1) == b""
+            second.close()
+        for server in servers:
+            wait_for_close(server)
+    assert caplog.text.count("code=proxy_full") == 2
 
 
 def test_a_client_that_left_makes_room(house: House) -> None:
