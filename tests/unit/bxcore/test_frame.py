@@ -2,6 +2,7 @@
 
 import array
 import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -184,6 +185,21 @@ def test_sending_to_a_peer_that_left_is_an_error_and_no_signal(pair: Pair) -> No
     with pytest.raises(PeerGone) as caught:
         frame.send(theirs, b"{}", soon())
     assert caught.value.code == "peer_gone"
+
+
+def test_no_signal_comes_even_where_a_program_has_asked_for_it(pair: Pair) -> None:
+    """A program for the terminal may restore what Python switches off at its start."""
+    ours, theirs = pair
+    ours.close()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        try:
+            frame.send(theirs, b"{}", soon())
+        except PeerGone:
+            os._exit(7)
+        os._exit(8)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_a_peer_that_leaves_while_being_sent_to_is_an_error(pair: Pair) -> None:
