@@ -217,9 +217,11 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
     except (ReaderGone, BrokenPipeError):
-        # Python flushes standard output once more at its end; give it somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_output_up()
         return Exit.BROKEN_PIPE
+    except OSError as error:  # a full disk behind the output, a terminal that has gone away
+        _give_output_up()
+        return _complain(error)
 
 
 def _guarded(arguments: Sequence[str]) -> int:
@@ -235,6 +237,19 @@ def _guarded(arguments: Sequence[str]) -> int:
         from bxctl import failure
 
         return failure.tell(error)
+
+
+def _give_output_up() -> None:
+    # Python flushes standard output once more at its end; let that go somewhere.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _complain(error: OSError) -> int:
+    try:
+        sys.stderr.write(f"bxctl: cannot go on: {error.strerror or error}\n")
+    except OSError:
+        pass  # nobody is left who could read it
+    return Exit.FAILED
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

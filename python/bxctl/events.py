@@ -19,6 +19,9 @@ from bxctl import render
 from bxctl.blocks import WAITING, Block, Status
 from bxctl.render import Ink, Screen
 
+_NAME_CUT = 40
+"""No tool of ours has a longer name; a model may make one up."""
+
 
 class View(Protocol):
     """Where the events of a turn go."""
@@ -160,7 +163,7 @@ class TurnView:
         self._end_blocks()
         self._adopt = False
         head = self._aside.glyph("· ", "- ")
-        name = render.safe_line(event.name)
+        name = render.clip(render.safe_line(event.name[: _NAME_CUT + 1]), _NAME_CUT, unicode=self._aside.unicode)
         room_for_result = 24
         words = render.clip_line(event.arguments, self._aside, used=len(head) + len(name) + room_for_result)
         self._aside.write(f"{head}{name} {words}", Ink.DIM)

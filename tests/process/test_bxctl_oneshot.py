@@ -205,6 +205,15 @@ def test_a_reader_that_goes_away_ends_bxctl_quietly(tmp_path: Path) -> None:
     assert (process.returncode, told) == (141, b"")
 
 
+@pytest.mark.parametrize("arguments", [["chat", "--say", "hi"], ["chat", "--json", "--say", "hi"]], ids=" ".join)
+def test_an_output_that_cannot_be_written_is_said_in_one_line(tmp_path: Path, arguments: list[str]) -> None:
+    with FakeLoopd(tmp_path, {channel.UserMessage: HELLO}), Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            argv(tmp_path, *arguments), stdout=full, stderr=subprocess.PIPE, env=environ(), timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, b"bxctl: cannot go on: No space left on device\n")
+
+
 def test_ctrl_c_cancels_and_is_told_by_the_exit_code(tmp_path: Path) -> None:
     gate = threading.Event()
 

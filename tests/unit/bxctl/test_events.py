@@ -121,6 +121,10 @@ def test_a_call_never_fills_more_than_its_line() -> None:
     assert len(seen) <= 80
 
 
+def test_a_name_that_the_model_made_up_does_not_fill_the_screen() -> None:
+    assert watched().show(loopd.called("x" * 5_000, "{}")) == "· " + "x" * 39 + "… {}"
+
+
 def test_a_cut_result_says_so() -> None:
     returned = attrs.evolve(loopd.returned("read", "x" * 2_000), truncated=True)
     assert watched().show(loopd.called("read", "{}"), returned) == "· read {} → 2.0 kB, cut\n"
