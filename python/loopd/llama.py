@@ -8,8 +8,8 @@ at once, which frees the slot. Threads: stateless, so any number. Specified in d
 import hashlib
 import json
 import select
-from collections.abc import Generator, Mapping
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -151,8 +151,8 @@ class ModelServer:
 
     def _accepted(self, call: "_Call") -> Exchange:
         """Return the exchange once a slot has taken the request. Waits for a loading model, retries briefly."""
-        loading = _Patience(limit_ms=self._waits.load_ms)
-        away = _Patience(limit_ms=self._waits.connect_ms)
+        loading = _Patience(self._clock, limit_ms=self._waits.load_ms)
+        away = _Patience(self._clock, limit_ms=self._waits.connect_ms)
         while True:
             began_ms = self._clock.monotonic_ms()
             try:
@@ -164,9 +164,9 @@ class ModelServer:
                 # and may break again. Nobody is helped by sending it a second time.
                 if self._clock.monotonic_ms() - began_ms > self._waits.connect_ms:
                     raise
-                away.spend(_AWAY_RETRY_MS, fault)
-                call.on_wait(WaitReason.SERVER_AWAY, away.spent_ms, self._waits.connect_ms)
-                call.pause(_AWAY_RETRY_MS)
+                with away.spent(fault) as left_ms:
+                    call.on_wait(WaitReason.SERVER_AWAY, away.spent_ms, self._waits.connect_ms)
+                    call.pause(min(_AWAY_RETRY_MS, left_ms))
 
     def _send(self, call: "_Call") -> Exchange:
         def look() -> Look:
@@ -183,19 +183,17 @@ class ModelServer:
     def _until_loaded(self, call: "_Call", patience: "_Patience", loading: UpstreamError) -> None:
         """Poll /health until it no longer says that the model is loading."""
         while True:
-            patience.spend(_LOADING_LOOK_MS, loading)
-            call.on_wait(WaitReason.MODEL_LOADING, patience.spent_ms, self._waits.load_ms)
-            call.pause(_LOADING_LOOK_MS)
-            try:
-                self._ask("GET", "/health", guard=call.guard(self._until(_LOOK_MS)))
-            except ModelLoading as fault:
-                loading = fault
-            except UpstreamError as fault:
-                call.cancel.check()
-                # A server that restarts is refused for a moment; the patience bounds this as well.
-                loading = fault
-            else:
-                return
+            with patience.spent(loading) as left_ms:
+                call.on_wait(WaitReason.MODEL_LOADING, patience.spent_ms, self._waits.load_ms)
+                call.pause(min(_LOADING_LOOK_MS, left_ms))
+                try:
+                    self._ask("GET", "/health", guard=call.guard(self._until(_LOOK_MS)))
+                    return
+                except UpstreamError as fault:
+                    call.cancel.check()
+                    # Also where nobody answers: a server that restarts is away for a moment, and the
+                    # patience bounds this as well.
+                    loading = fault
 
     def _look(self, call: "_Call", fd: int) -> Look:
         """Ask /slots about the slot that `call` waits for; leave off as soon as `fd` has something to read."""
@@ -279,15 +277,21 @@ class _Call:
 class _Patience:
     """A budget of waiting that is never filled up again, so that no change of fault waits for ever."""
 
-    def __init__(self, *, limit_ms: int) -> None:
-        self._limit_ms = limit_ms
+    def __init__(self, clock: Clock, *, limit_ms: int) -> None:
+        self._clock, self._limit_ms = clock, limit_ms
         self.spent_ms = 0
 
-    def spend(self, milliseconds: int, fault: UpstreamError) -> None:
-        """Use some of it up, or raise `fault` where none is left."""
-        if self.spent_ms >= self._limit_ms:
+    @contextmanager
+    def spent(self, fault: UpstreamError) -> Iterator[int]:
+        """Count the time of the body, which is told how much is left; raise `fault` where nothing is."""
+        left_ms = self._limit_ms - self.spent_ms
+        if left_ms <= 0:
             raise fault
-        self.spent_ms += milliseconds
+        began_ms = self._clock.monotonic_ms()
+        try:
+            yield left_ms
+        finally:
+            self.spent_ms += self._clock.monotonic_ms() - began_ms
 
 
 # -- the server's JSON ------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from urllib3.exceptions import HTTPError
 from loopd.modelfaults import ServerAway, ServerLost, ServerProtocol
 
 _PIECE = 65_536
-_RETRY_CONNECT_MS = 20
 # No compression: it would hide how far a stream has come, and a small reply could unpack to a huge one.
 _HEADERS = {"Accept-Encoding": "identity", "Connection": "close", "User-Agent": "boxmaker-loopd"}
 
@@ -76,12 +75,6 @@ class Guard:
         with contextlib.suppress(KeyError):
             self._poll.unregister(fd)
 
-    def pause(self, milliseconds: int) -> None:
-        """Sleep, unless an interrupt ends it."""
-        for other, _ in self._poll.poll(milliseconds):
-            if other in self._interrupts:
-                self._interrupts[other]()
-
 
 class _Socket(socket.socket):
     """A Unix socket that asks its guard before it blocks."""
@@ -121,25 +114,15 @@ class _Connection(HTTPConnection):
 
     def connect(self) -> None:
         self.unix = _Socket(self._guard)
+        # A Unix socket connects at once or not at all; blocking, it would wait for a full backlog to empty.
         self.unix.settimeout(0)
-        self._guard.watch.begin()
-        while not self._connected(self.unix):
-            if self._guard.watch.remaining_ms() <= 0:
-                self._guard.watch.expired()
-            self._guard.pause(_RETRY_CONNECT_MS)
+        try:
+            self.unix.connect(str(self._path))
+        except OSError as fault:
+            why = fault.strerror or str(fault)
+            raise ServerAway(f"nobody serves {self._path} ({why}); is inferproxy running?") from None
         self.unix.settimeout(None)
         self.sock = self.unix
-
-    def _connected(self, unix: _Socket) -> bool:
-        try:
-            unix.connect(str(self._path))
-        except BlockingIOError:
-            return False  # the listener's backlog is full; a Unix socket then says "try again" at once
-        except OSError as fault:
-            raise ServerAway(
-                f"nobody serves {self._path} ({fault.strerror or fault}); is inferproxy running?"
-            ) from None
-        return True
 
 
 class _Pool(HTTPConnectionPool):

@@ -10,7 +10,7 @@ from tests.contract.peer import Json, Peer, delta_of, fresh, text_of, usage_of
 from tests.fakes.llama_server import Reply
 
 SHORT = Reply(text="Here is something short to say to you.")
-MANY_TOKENS = "word " * 600
+MANY_TOKENS = "word " * 540
 
 
 def kind(event: Json) -> str:

@@ -8,7 +8,7 @@ lock, since list.append needs none.
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,17 +27,22 @@ __all__ = ["Call", "FakeLlama", "Recorded", "Refusal", "Reply", "Vanish"]
 
 @attrs.frozen
 class Recorded:
-    """A request as it came in."""
+    """A request as it came in; `target` is its path with its query."""
 
-    path: str
+    target: str
     body: bytes
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
 
 
 class FakeLlama:
     """Use as a context manager. `script` is a list of replies in order, or a function of the messages.
 
     A completion that the script has no reply for is answered HTTP 500, so that the test notices.
-    `loading` and `template` may be set at any time; `frozen` makes the server take requests and say nothing.
+    `loading` and `template` may be set at any time; `frozen`, or a path among `frozen_paths`, makes the
+    server take requests and say nothing. `on_request` hears of each request before it is served.
     """
 
     def __init__(
@@ -51,12 +56,14 @@ class FakeLlama:
         model: str = "fake",
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
-        self._where, self._script = where, script if callable(script) else iter(script)
+        self.where, self._script = where, script if callable(script) else iter(script)
         self.slot_count, self.n_ctx, self.n_batch, self.model = slots, n_ctx, n_batch, model
         self.defaults = dict(defaults or {"temperature": 0.8, "top_p": 0.95, "top_k": 40, "max_tokens": -1})
         self.template = "{{- '<|im_start|>' + role + '\\n' + text + '<|im_end|>' }} <tool_call> <think>"
         self.loading = False
         self.frozen = False
+        self.frozen_paths: set[str] = set()
+        self.on_request: Callable[[Recorded], object] = lambda _: None
         self.requests: list[Recorded] = []
         self._script_lock = threading.Lock()
         self._running: dict[str, Generation] = {}
@@ -75,12 +82,12 @@ class FakeLlama:
     def start(self) -> None:
         """Listen, with nothing cached."""
         self.slots = Slots(self.slot_count)
-        if isinstance(self._where, Path):
-            self._where.unlink(missing_ok=True)
-        self._listener = Listener(self._where, self._route)
-        if not isinstance(self._where, Path):
+        if isinstance(self.where, Path):
+            self.where.unlink(missing_ok=True)
+        self._listener = Listener(self.where, self._route)
+        if not isinstance(self.where, Path):
             address = self._listener.address
-            self._where = (str(address[0]), int(address[1]))  # the same again after a restart
+            self.where = (str(address[0]), int(address[1]))  # the same again after a restart
 
     def kill(self) -> None:
         """Break every connection and listen no more."""
@@ -91,8 +98,8 @@ class FakeLlama:
 
     @property
     def url(self) -> str:
-        assert not isinstance(self._where, Path)
-        return f"http://{self._where[0]}:{self._where[1]}"
+        assert not isinstance(self.where, Path)
+        return f"http://{self.where[0]}:{self.where[1]}"
 
     @property
     def completions(self) -> list[bytes]:
@@ -113,9 +120,11 @@ class FakeLlama:
     # -- routes ---------------------------------------------------------------------------------
 
     def _route(self, exchange: Exchange) -> None:
-        path = exchange.path.partition("?")[0]
-        self.requests.append(Recorded(path, exchange.body))
-        if self.frozen:
+        request = Recorded(exchange.path, exchange.body)
+        path = request.path
+        self.requests.append(request)
+        self.on_request(request)
+        if self.frozen or path in self.frozen_paths:
             exchange.wait(float("inf"))
         routes = {
             ("GET", "/health"): self._health,

@@ -1,0 +1,510 @@
+"""The model client against a server that misbehaves in every way we know (M6), over a real socket."""
+
+import json
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bxcore.deadline import SystemClock
+from bxcore.errors import UpstreamError
+from bxcore.wire.channel import WaitReason
+from loopd.llama import (
+    Cancelled,
+    CancelToken,
+    ContextFull,
+    ModelLoading,
+    ModelServer,
+    ServerAway,
+    ServerLost,
+    ServerProtocol,
+    ServerRefused,
+    ServerSilent,
+    SlotBusy,
+    Waits,
+)
+from loopd.stream import Assembler, Completion, Delta, Progress, Reasoning, Text
+from tests.fakes.llama_server import Call, FakeLlama, Refusal, Reply, Vanish
+
+HELLO = [{"role": "user", "content": "Hello."}]
+FIELDS = {
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "return_progress": True,
+    "timings_per_token": True,
+    "reasoning_control": True,
+    "id_slot": 0,
+}
+Waited = tuple[WaitReason, int, int]
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeLlama]:
+    with tempfile.TemporaryDirectory(prefix="bxm") as name, FakeLlama(Path(name) / "m.sock") as fake:
+        yield fake
+
+
+def client(fake: FakeLlama, *, model: str = "", **waits: int) -> ModelServer:
+    assert isinstance(fake.where, Path)
+    return ModelServer(fake.where, clock=SystemClock(), waits=Waits(**waits), model=model)
+
+
+def body(messages: Any = HELLO, **more: Any) -> bytes:
+    return json.dumps({**FIELDS, **more, "messages": messages}).encode()
+
+
+class Told:
+    """Takes what on_wait says; may act when it is told something."""
+
+    def __init__(self, act: Callable[[WaitReason], None] = lambda _: None) -> None:
+        self.reasons: list[WaitReason] = []
+        self.limits: list[int] = []
+        self._act = act
+
+    def __call__(self, reason: WaitReason, waited_ms: int, limit_ms: int) -> None:
+        assert 0 <= waited_ms <= limit_ms
+        self.reasons.append(reason)
+        self.limits.append(limit_ms)
+        self._act(reason)
+
+
+def read(
+    server: ModelServer, request: bytes | None = None, *, cancel: CancelToken | None = None, told: Told | None = None
+) -> list[Delta]:
+    return list(server.stream(request or body(), cancel=cancel or CancelToken(), on_wait=told or Told()))
+
+
+def assembled(found: list[Delta]) -> Completion:
+    assembler = Assembler()
+    for delta in found:
+        assembler.feed(delta)
+    return assembler.finish()
+
+
+# -- a reply -----------------------------------------------------------------------------------------
+
+
+def test_a_reply_comes_whole(fake: FakeLlama) -> None:
+    fake.say(Reply(reasoning="Hm.", text="Yes.", calls=(Call(name="clock", arguments='{"a": 1}'),)))
+    done = assembled(read(client(fake)))
+    assert (done.reasoning, done.content, done.finish) == ("Hm.\n", "Yes.", "tool_calls")
+    assert [(call.name, call.arguments) for call in done.calls] == [("clock", '{"a": 1}')]
+
+
+def test_the_request_is_sent_byte_for_byte_and_once(fake: FakeLlama) -> None:
+    fake.say(Reply(text="Yes."))
+    request = body().replace(b'"stream": true', b'"stream":    true')
+    read(client(fake), request)
+    assert fake.completions == [request]
+
+
+def test_a_long_prompt_shows_its_progress(fake: FakeLlama) -> None:
+    fake.say(Reply(text="Yes."))
+    long = [{"role": "user", "content": "word " * 700}]
+    steps = [delta.processed for delta in read(client(fake), body(long)) if isinstance(delta, Progress)]
+    assert steps[0] == 0
+    assert steps == sorted(set(steps))
+    assert len(steps) > 3
+
+
+def test_leaving_the_stream_closes_the_connection(fake: FakeLlama) -> None:
+    fake.say(Reply(text="word " * 500, token_delay=0.01), Reply(text="Next."))
+    deltas = client(fake).stream(body(), cancel=CancelToken(), on_wait=Told())
+    next(delta for delta in deltas if isinstance(delta, Text))
+    deltas.close()
+    assert assembled(read(client(fake))).content == "Next."
+
+
+# -- faults of one request (M6) --------------------------------------------------------------------------
+
+SILENT_MS = 150
+
+FAULTS: dict[str, tuple[Any, type[UpstreamError]]] = {
+    "cut off in the middle": (Reply(text="one two three", vanish_after=2), ServerLost),
+    "cut off before the first token": (Reply(text="one two three", vanish_after=0), ServerLost),
+    "an error in the middle, context full": (Reply(text="one two three", error_after=2), ContextFull),
+    "an error in the middle, any other": (
+        Reply(text="one two", error_after=1, error={"code": 500, "message": "failed to decode"}),
+        ServerLost,
+    ),
+    "silent in the middle": (Reply(text="one two three", silent_after=2), ServerSilent),
+    "silent from the first byte on": (Reply(text="one", silent_after=0), ServerSilent),
+    "no end": (Reply(raw=(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',)), ServerLost),
+    "nothing at all": (Reply(raw=(b": nothing\n\n",)), ServerLost),
+    "not JSON": (Reply(raw=(b"data: <html>\n\n",)), ServerProtocol),
+    "the wrong shape": (Reply(raw=(b'data: {"choices":7}\n\n',)), ServerProtocol),
+    "an end without a reason": (Reply(raw=(b"data: [DONE]\n\n",)), ServerProtocol),
+    "refused": (Refusal(status=400, message="no", type="invalid_request_error"), ServerRefused),
+    "refused with a page of a proxy": (Refusal(status=502, body=b"<html>Bad gateway</html>"), ServerRefused),
+    "refused with nothing": (Refusal(status=500, body=b""), ServerRefused),
+    "refused with JSON of another shape": (Refusal(status=500, body=b'["no"]'), ServerRefused),
+    "refused with deep JSON": (Refusal(status=500, body=b"[" * 100_000), ServerRefused),
+    "200 but no stream": (Refusal(status=200, body=b'{"choices":[]}'), ServerProtocol),
+    "a redirect": (Refusal(status=307, body=b"{}"), ServerRefused),
+}
+
+
+@pytest.mark.parametrize(("answer", "fault"), FAULTS.values(), ids=FAULTS.keys())
+def test_m6_a_request_fails_with_its_own_fault_and_the_next_one_succeeds(
+    fake: FakeLlama, answer: Any, fault: type[UpstreamError]
+) -> None:
+    fake.say(answer, Reply(text="Yes."))
+    server = client(fake, liveness_ms=SILENT_MS, connect_ms=100)
+    with pytest.raises(UpstreamError) as raised:
+        read(server)
+    assert type(raised.value) is fault
+    assert assembled(read(server)).content == "Yes."
+
+
+def test_what_came_before_the_fault_was_handed_on(fake: FakeLlama) -> None:
+    fake.say(Reply(text="one two three", vanish_after=2))
+    deltas = client(fake).stream(body(), cancel=CancelToken(), on_wait=Told())
+    assert next(delta for delta in deltas if isinstance(delta, Text)) == Text(text="one")
+    with pytest.raises(ServerLost):
+        list(deltas)
+
+
+def test_a_refusal_names_status_and_reason_but_not_at_length(fake: FakeLlama) -> None:
+    fake.say(Refusal(status=400, message="because " * 200, type="invalid_request_error"))
+    with pytest.raises(ServerRefused, match="HTTP 400: because because") as refused:
+        read(client(fake))
+    assert len(str(refused.value)) < 300
+
+
+def test_a_context_overflow_names_its_sizes(fake: FakeLlama) -> None:
+    fake.n_ctx = 64
+    with pytest.raises(ContextFull) as full:
+        read(client(fake), body([{"role": "user", "content": "word " * 100}]))
+    assert full.value.n_ctx == 64
+    assert (full.value.n_prompt or 0) >= 100
+
+
+# -- nobody there ------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_away_is_tried_again_briefly(fake: FakeLlama) -> None:
+    fake.kill()
+    told = Told()
+    with pytest.raises(ServerAway):
+        read(client(fake, connect_ms=600), told=told)
+    assert 1 < len(told.reasons) < 10
+    assert set(told.reasons) == {WaitReason.SERVER_AWAY}
+    assert set(told.limits) == {600}
+
+
+def test_a_server_that_comes_back_in_time_is_used(fake: FakeLlama) -> None:
+    fake.kill()
+    fake.say(Reply(text="Back."))
+    told = Told(lambda _: fake.start())
+    assert assembled(read(client(fake), told=told)).content == "Back."
+    assert told.reasons == [WaitReason.SERVER_AWAY]
+
+
+def test_a_connection_closed_before_the_headers_is_tried_again(fake: FakeLlama) -> None:
+    """inferproxy closes at once where its upstream is down."""
+    fake.say(Vanish(), Vanish(), Reply(text="Back."))
+    assert assembled(read(client(fake))).content == "Back."
+    assert len(fake.completions) == 3
+
+
+def test_a_server_that_breaks_at_each_request_is_not_asked_for_ever(fake: FakeLlama) -> None:
+    fake.say(*[Vanish()] * 100)
+    with pytest.raises(ServerLost):
+        read(client(fake, connect_ms=500))
+    assert 1 < len(fake.completions) < 10
+
+
+def test_a_request_that_waited_long_is_not_sent_to_a_new_server(fake: FakeLlama) -> None:
+    """It may have been what broke the old one."""
+    fake.say(Reply(text="Never."))
+    with fake.busy(0):
+        told = Told(lambda _: fake.kill())
+        with pytest.raises(ServerLost):
+            read(client(fake, connect_ms=100), told=told)
+    assert told.reasons == [WaitReason.SLOT_BUSY]
+    assert len(fake.completions) == 1
+
+
+def test_waiting_for_a_server_can_be_cancelled(fake: FakeLlama) -> None:
+    fake.kill()
+    cancel = CancelToken()
+    with pytest.raises(Cancelled):
+        read(client(fake), cancel=cancel, told=Told(lambda _: cancel.cancel()))
+
+
+# -- the model loads --------------------------------------------------------------------------------------
+
+
+def test_a_loading_model_is_waited_for_and_the_request_sent_again(fake: FakeLlama) -> None:
+    fake.loading = True
+    fake.say(Reply(text="Loaded."))
+
+    def load(_: WaitReason) -> None:
+        if len(told.reasons) == 2:
+            fake.loading = False
+
+    told = Told(load)
+    assert assembled(read(client(fake, load_ms=77_000), told=told)).content == "Loaded."
+    assert told.reasons == [WaitReason.MODEL_LOADING] * 2
+    assert set(told.limits) == {77_000}
+    # Asked by /health meanwhile: the prompt may be long, and would be sent in vain.
+    assert len(fake.completions) == 2
+
+
+def test_a_model_that_does_not_load_in_time_is_given_up(fake: FakeLlama) -> None:
+    fake.loading = True
+    with pytest.raises(ModelLoading):
+        read(client(fake, load_ms=600))
+
+
+def test_a_server_that_restarts_while_it_loads_is_waited_for(fake: FakeLlama) -> None:
+    fake.loading = True
+    fake.say(Reply(text="Loaded."))
+
+    def restart(_: WaitReason) -> None:
+        if len(told.reasons) == 1:
+            fake.kill()
+        else:
+            fake.loading = False
+            fake.start()
+
+    told = Told(restart)
+    assert assembled(read(client(fake), told=told)).content == "Loaded."
+
+
+def test_waiting_for_a_model_can_be_cancelled(fake: FakeLlama) -> None:
+    fake.loading = True
+    cancel = CancelToken()
+    with pytest.raises(Cancelled):
+        read(client(fake), cancel=cancel, told=Told(lambda _: cancel.cancel()))
+
+
+# -- the slot is busy ---------------------------------------------------------------------------------------
+
+
+def test_a_queued_request_says_so_and_is_served_in_the_end(fake: FakeLlama) -> None:
+    fake.say(Reply(text="At last."))
+    freed = threading.Event()
+    told = Told(lambda _: freed.set())
+
+    def other_client() -> None:
+        with fake.busy(0):
+            held.set()
+            freed.wait()
+
+    held = threading.Event()
+    thread = threading.Thread(target=other_client)
+    thread.start()
+    held.wait()
+    assert assembled(read(client(fake, slot_ms=88_000), told=told)).content == "At last."
+    thread.join()
+    assert told.reasons == [WaitReason.SLOT_BUSY]
+    assert told.limits == [88_000]
+
+
+def test_a_slot_that_stays_busy_is_given_up(fake: FakeLlama) -> None:
+    fake.say(Reply(text="Never."))
+    with fake.busy(0), pytest.raises(SlotBusy):
+        read(client(fake, slot_ms=700))
+
+
+def test_another_clients_slot_is_none_of_our_business(fake: FakeLlama) -> None:
+    """Slot 1 is busy, ours is free, and no headers come: that server is not busy but silent."""
+    fake.say(Reply(text="Never."))
+    fake.frozen_paths = {"/v1/chat/completions"}
+    with fake.busy(1), pytest.raises(ServerSilent):
+        read(client(fake, liveness_ms=500))
+
+
+def test_the_slots_of_the_named_model_are_asked_for(fake: FakeLlama) -> None:
+    fake.say(Reply(text="Never."))
+    with fake.busy(0), pytest.raises(SlotBusy):
+        read(client(fake, model="a/b", slot_ms=500))
+    assert "/slots?model=a%2Fb" in [request.target for request in fake.requests]
+
+
+def test_waiting_for_a_slot_can_be_cancelled_and_the_queue_moves_on(fake: FakeLlama) -> None:
+    fake.say(Reply(text="Never."), Reply(text="Next."))
+    cancel = CancelToken()
+    with fake.busy(0), pytest.raises(Cancelled):
+        read(client(fake), cancel=cancel, told=Told(lambda _: cancel.cancel()))
+    assert assembled(read(client(fake))).content == "Next."
+
+
+def test_a_server_that_hangs_is_given_up_although_it_was_busy_before(fake: FakeLlama) -> None:
+    fake.say(Reply(text="Never."))
+
+    def freeze(_: WaitReason) -> None:
+        fake.frozen = True
+
+    with fake.busy(0), pytest.raises(SlotBusy):
+        read(client(fake, slot_ms=1_500), told=Told(freeze))
+
+
+def test_headers_that_come_during_a_look_end_it(fake: FakeLlama) -> None:
+    """The look at /slots may take a second; the reply must not wait for it."""
+    fake.say(Reply(text="At last."))
+    fake.frozen_paths = {"/slots"}
+    looked = threading.Event()
+    fake.on_request = lambda request: looked.set() if request.target == "/slots" else None
+
+    def other_client() -> None:
+        with fake.busy(0):
+            held.set()
+            looked.wait()
+
+    held = threading.Event()
+    thread = threading.Thread(target=other_client)
+    thread.start()
+    held.wait()
+    told = Told()
+    assert assembled(read(client(fake), told=told)).content == "At last."
+    thread.join()
+
+
+# -- cancelling a running reply --------------------------------------------------------------------------
+
+
+def test_cancelling_wins_over_bytes_that_are_there(fake: FakeLlama) -> None:
+    fake.say(Reply(text="word " * 500))
+    cancel = CancelToken()
+    deltas = client(fake).stream(body(), cancel=cancel, on_wait=Told())
+    next(deltas)
+    cancel.cancel()
+    seen: list[Delta] = []
+    with pytest.raises(Cancelled):
+        seen.extend(deltas)
+    # What one read had already brought in may still be handed on; no further read is made.
+    assert len(seen) < 500
+
+
+def test_a_token_that_was_cancelled_before_sends_nothing(fake: FakeLlama) -> None:
+    cancel = CancelToken()
+    cancel.cancel()
+    with pytest.raises(Cancelled):
+        read(client(fake), cancel=cancel)
+    assert fake.completions == []
+
+
+def test_the_thinking_of_a_running_reply_can_be_ended(fake: FakeLlama) -> None:
+    fake.say(Reply(reasoning="one two three four five six", text="Seven.", token_delay=0.01))
+    server, assembler = client(fake), Assembler()
+    for delta in server.stream(body(), cancel=CancelToken(), on_wait=Told()):
+        assembler.feed(delta)
+        if isinstance(delta, Reasoning) and delta.text == " two":
+            assert server.end_reasoning(assembler.completion_id)
+    done = assembler.finish()
+    assert (done.reasoning or "").startswith("one two")
+    assert "six" not in (done.reasoning or "")
+    assert done.content == "Seven."
+
+
+def test_a_reply_that_is_over_takes_no_order(fake: FakeLlama) -> None:
+    assert client(fake).end_reasoning("chatcmpl-none") is False
+
+
+# -- the questions beside it --------------------------------------------------------------------------------
+
+
+def test_props_and_slots_are_read(fake: FakeLlama) -> None:
+    props = client(fake).props()
+    assert (props.n_ctx, props.total_slots, props.model) == (fake.n_ctx, 2, "fake")
+    assert "<|im_end|>" in props.template_tags
+    assert len(props.template_sha256) == 64
+    assert props.defaults.startswith("temperature 0.8, top_p 0.95, top_k 40")
+    with fake.busy(1):
+        assert [(slot.id, slot.busy, dict(slot.sampling)) for slot in client(fake).slots()] == [
+            (0, False, {}),
+            (1, True, {}),
+        ]
+
+
+def test_a_prompt_is_counted_without_asking_the_model(fake: FakeLlama) -> None:
+    fake.say(Reply(text="Yes."))
+    counted = client(fake).count_prompt(body())
+    assert fake.completions == []
+    assert counted == assembled(read(client(fake))).prompt
+
+
+QUESTIONS: dict[str, Callable[[ModelServer], object]] = {
+    "props": lambda server: server.props(),
+    "slots": lambda server: server.slots(),
+    "tokenize": lambda server: server.tokenize("a", parse_special=True),
+    "count_prompt": lambda server: server.count_prompt(body()),
+    "end_reasoning": lambda server: server.end_reasoning("chatcmpl-x"),
+}
+
+
+@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS.keys())
+def test_a_question_fails_with_the_servers_state(fake: FakeLlama, ask: Callable[[ModelServer], object]) -> None:
+    fake.loading = True
+    with pytest.raises(ModelLoading):
+        ask(client(fake))
+    fake.loading, fake.frozen = False, True
+    with pytest.raises(ServerSilent):
+        ask(client(fake, liveness_ms=100))
+    fake.kill()
+    with pytest.raises(ServerAway):
+        ask(client(fake))
+
+
+WRONG = {
+    "not JSON": b"<html>",
+    "cut off": b'{"tokens": [1,',
+    "another shape": b'[{"id": "0"}]',
+    "null": b"null",
+    "empty fields": b'{"default_generation_settings": {}, "chat_template": 7, "tokens": "x", "prompt": 1}',
+    "true tokens": b'{"tokens": [true], "prompt": "x"}',
+}
+
+
+@pytest.mark.parametrize("name", ["props", "slots", "tokenize", "count_prompt"])
+@pytest.mark.parametrize("raw", WRONG.values(), ids=WRONG.keys())
+def test_a_misshapen_answer_is_the_servers_fault(name: str, raw: bytes) -> None:
+    with serving(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(raw), raw)) as path:
+        server = ModelServer(path, clock=SystemClock(), waits=Waits())
+        with pytest.raises(ServerProtocol):
+            QUESTIONS[name](server)
+
+
+def test_headers_that_are_cut_off_are_no_answer() -> None:
+    with serving(b"HTTP/1.1 200 OK\r\nContent-Le") as path, pytest.raises(ServerProtocol):
+        ModelServer(path, clock=SystemClock(), waits=Waits()).props()
+
+
+class serving:  # noqa: N801 - reads as the verb that it is
+    """Answers every connection with the same bytes, then closes it."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._directory = tempfile.TemporaryDirectory(prefix="bxm")
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> Path:
+        path = Path(self._directory.name) / "m.sock"
+        self._listener.bind(str(path))
+        self._listener.listen(8)
+        self._thread.start()
+        return path
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
+        self._thread.join()
+        self._listener.close()
+        self._directory.cleanup()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with closing(connection):
+                connection.recv(65_536)
+                connection.sendall(self._raw)
