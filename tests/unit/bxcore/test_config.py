@@ -210,6 +210,10 @@ WRONG: dict[str, tuple[str, str]] = {
         "6: peers[1].name: missing; expected text",
     ),
     "key below a dotted header": ('state="/s"\n\n[limits]\n\n[limits.deep]\nx=1', "5: limits.deep: unknown key"),
+    "second dotted key of a table": (
+        'state="/s"\nlimits.steps=1\n\nlimits.ratio="x"',
+        "4: limits.ratio: expected a number, got text",
+    ),
     "inline table": ('state="/s"\nlimits = {steps = "x"}', "2: limits.steps: expected a whole number, got text"),
     "after a multi-line text": (
         'state="/s"\nname = """\n[x]\n# "\n"""\nmaybe="y"',
