@@ -60,6 +60,7 @@ def run(
     yield from _guarded("tool call", "selftest_tools", lambda: _tools(model))
     if model.called is not None:
         yield from _guarded("cache", "selftest_cache", lambda: _cache(model))
+    if model.sent_as_configured:
         yield from _guarded("sampling", "selftest_sampling", lambda: _sampling(server, props, settings))
     yield from _guarded("markup", "selftest_markup", lambda: _markup(server, props))
     yield from _guarded("baseline", "selftest_baseline", lambda: _baseline(server, settings, baseline))
@@ -136,6 +137,7 @@ class _Model:
         self._greedy = attrs.evolve(baseline, sampling=_GREEDY).head(slot=slot, model=name)
         self._as_configured = baseline.head(slot=slot, model=name)
         self.called: Completion | None = None
+        self.sent_as_configured = False
 
     def call_clock(self) -> Completion:
         """Show the model two rounds of calling clock, ask for a third; return its whole reply."""
@@ -150,6 +152,7 @@ class _Model:
         body = _body(self._as_configured, messages)
         with closing(self._server.stream(body, cancel=self._cancel, on_wait=self._on_wait)) as deltas:
             for delta in deltas:
+                self.sent_as_configured = True
                 if isinstance(delta, Progress | Finished) or (isinstance(delta, Counters) and delta.predicted):
                     return delta
         raise ServerProtocol("a reply without an end")  # stream() ends in Finished or raises

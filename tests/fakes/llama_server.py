@@ -42,7 +42,8 @@ class FakeLlama:
 
     A completion that the script has no reply for is answered HTTP 500, so that the test notices.
     `loading` and `template` may be set at any time; `frozen`, or a path among `frozen_paths`, makes the
-    server take requests and say nothing. `on_request` hears of each request before it is served.
+    server take requests and say nothing. `on_request` hears of each request before it is served. `forced`
+    are settings that it uses whatever the request says; `special` is what it takes for special tokens.
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class FakeLlama:
         self.loading = False
         self.frozen = False
         self.frozen_paths: set[str] = set()
+        self.forced: dict[str, Any] = {}
+        self.special = text.SPECIAL
         self.on_request: Callable[[Recorded], object] = lambda _: None
         self.requests: list[Recorded] = []
         self._script_lock = threading.Lock()
@@ -171,7 +174,8 @@ class FakeLlama:
 
     def _tokenize(self, exchange: Exchange) -> None:
         asked = json.loads(exchange.body)
-        tokens = text.tokenize(asked["content"], parse_special=asked.get("parse_special", True))
+        parse_special = asked.get("parse_special", True)
+        tokens = text.tokenize(asked["content"], special=self.special if parse_special else "")
         exchange.answer({"tokens": tokens})
 
     def _apply_template(self, exchange: Exchange) -> None:
@@ -215,7 +219,11 @@ class FakeLlama:
 
     def _stream(self, exchange: Exchange, request: dict[str, Any], tokens: list[int], reply: Reply) -> None:
         with self.slots.held(request.get("id_slot"), tokens) as slot:
-            slot.task = {"id_task": 1, "n_prompt_tokens": len(tokens), "params": _params(request, self.defaults)}
+            slot.task = {
+                "id_task": 1,
+                "n_prompt_tokens": len(tokens),
+                "params": _params(request, self.defaults) | self.forced,
+            }
             generation = Generation(request, tokens, slot, reply, model=self.model)
             self._running[generation.id] = generation
             exchange.begin_stream()
@@ -236,7 +244,3 @@ class FakeLlama:
 
 def _unknown(_: Exchange) -> None:
     raise Refused(404, "File Not Found", "not_found_error")
-
-
-def _params(request: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: request.get(name, default) for name, default in defaults.items()}

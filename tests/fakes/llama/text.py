@@ -13,8 +13,6 @@ from typing import Any
 SPECIAL = r"<\|[^|<>\s]{1,40}\|>|</?(?:think|tool_call|tool_response)>|\[/?INST\]"
 END = "<|im_end|>"
 _PIECES = r"[^\S\n]?\w+|\n|."
-_WITH_SPECIAL = re.compile(f"{SPECIAL}|{_PIECES}")
-_WITHOUT = re.compile(_PIECES)
 
 
 class BadArguments(Exception):
@@ -25,12 +23,13 @@ class CannotContinue(Exception):
     """The conversation ends in a message that the model cannot go on writing."""
 
 
-def pieces(text: str, *, parse_special: bool = True) -> list[str]:
-    return (_WITH_SPECIAL if parse_special else _WITHOUT).findall(text)
+def pieces(text: str, *, special: str = SPECIAL) -> list[str]:
+    return re.findall(f"{special}|{_PIECES}" if special else _PIECES, text)
 
 
-def tokenize(text: str, *, parse_special: bool = True) -> list[int]:
-    return [zlib.crc32(piece.encode("utf-8", "surrogatepass")) for piece in pieces(text, parse_special=parse_special)]
+def tokenize(text: str, *, special: str = SPECIAL) -> list[int]:
+    """Return the tokens; where `special` is empty, none is one for a tag."""
+    return [zlib.crc32(piece.encode("utf-8", "surrogatepass")) for piece in pieces(text, special=special)]
 
 
 def render(messages: list[dict[str, Any]], tools: list[Any], *, add_generation_prompt: bool = True) -> str:
