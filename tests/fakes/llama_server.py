@@ -219,11 +219,8 @@ class FakeLlama:
 
     def _stream(self, exchange: Exchange, request: dict[str, Any], tokens: list[int], reply: Reply) -> None:
         with self.slots.held(request.get("id_slot"), tokens) as slot:
-            slot.task = {
-                "id_task": 1,
-                "n_prompt_tokens": len(tokens),
-                "params": _params(request, self.defaults) | self.forced,
-            }
+            used = {name: request.get(name, default) for name, default in self.defaults.items()} | self.forced
+            slot.task = {"id_task": 1, "n_prompt_tokens": len(tokens), "params": used}
             generation = Generation(request, tokens, slot, reply, model=self.model)
             self._running[generation.id] = generation
             exchange.begin_stream()

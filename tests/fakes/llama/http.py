@@ -5,6 +5,7 @@ import json
 import select
 import socket
 import socketserver
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -103,7 +104,9 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that left while it was answered is no news."""
+        """A client that left while it was answered is no news; a fault of the fake itself is shown."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class _UnixServer(_Server):
