@@ -77,7 +77,7 @@ class Request:
 
 
 Handler = Callable[[Request], None]
-"""Answers one request, the last frame final, or raises."""
+"""Answers one request, the last frame final, or raises; may just return where the peer has left."""
 
 
 class Conversation:
@@ -148,7 +148,7 @@ class Conversation:
         try:
             self._handlers[type(request.message)](request)
             if not request.answered:
-                raise RuntimeError("a handler returned without a final frame")
+                raise PeerGone("the peer left") if request.peer_left() else RuntimeError("no final frame")
         except PeerGone:
             raise
         except BoxmakerError as error:

@@ -230,6 +230,21 @@ def test_an_answer_to_a_peer_that_left_raises_and_ends_the_connection(open_house
     assert_alive(house)
 
 
+def test_a_handler_may_return_once_the_peer_has_left(open_house: OpenHouse, caplog: pytest.LogCaptureFixture) -> None:
+    entered = threading.Event()
+
+    def watch(request: Request) -> None:
+        entered.set()
+        request.wait_peer(LONG_MS)
+
+    house = open_house({SessionShow: watch})
+    with house.peer() as peer:
+        peer.ask(SHOW)
+        entered.wait()
+    house.wait_for_workers()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_a_peer_that_does_not_read_is_given_up_and_holds_up_nobody(open_house: OpenHouse) -> None:
     given_up = threading.Event()
     others_were_served = threading.Event()
