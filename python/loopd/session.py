@@ -113,6 +113,15 @@ class Session:
         running.cancel.cancel()
         return running.number
 
+    def knows(self, key: MessageKey) -> bool:
+        """A message of that key was accepted."""
+        return self.history.turn_of(key) is not None
+
+    @property
+    def begun(self) -> bool:
+        """Something was said in it."""
+        return bool(self.history.turn or self.history.waiting)
+
     @property
     def busy(self) -> bool:
         """A turn runs."""

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from bxcore.deadline import Deadline
 from bxcore.ids import MessageKey, SessionId
 from loopd import baseline, toolbox
+from loopd.baseline import Baseline
 from loopd.faults import NoSession, SessionExists, TooBusy
 from loopd.parts import Parts
 from loopd.session import Accepted, Followed, Session
-from loopd.sessionlog import SessionStore
+from loopd.sessionlog import OpenLog, SessionStore, StoredSession
 
 
 class _Entry:
@@ -36,16 +37,19 @@ class Sessions:
     def say(self, session: SessionId, key: MessageKey, text: str, *, new: bool) -> tuple[Session, Accepted]:
         """Take a message in. Raises NoSession, SessionExists, TooBusy, SessionDamaged, StateError."""
         with self._held(session) as entry:
-            opened = self._open(entry, session, key, new=new)
-            if not opened.busy and self.running() >= self._parts.settings.limits.running_turns:
-                raise TooBusy("as many turns run as may run at once; try again in a moment")
-            return opened, opened.say(key, text)
+            live = self._opened(entry, session)
+            self._admit(live, key, new=new)
+            if live is None:
+                live = self._created(entry, session)
+            return live, live.say(key, text)
 
     def follow(self, session: SessionId, turn: int) -> tuple[Session, Followed | None]:
         """Look a turn up. Raises NoSession, SessionDamaged, StateError."""
         with self._held(session) as entry:
-            opened = self._open(entry, session, None, new=False)
-            return opened, opened.follow(turn)
+            live = self._opened(entry, session)
+            if live is None:
+                raise NoSession("there is no session of that name")
+            return live, live.follow(turn)
 
     def cancel(self, session: SessionId) -> int | None:
         """Stop the running turn of a session; None where none runs. Raises NoSession."""
@@ -112,24 +116,40 @@ class Sessions:
             finally:
                 entry.lock.release()
 
-    def _open(self, entry: _Entry, session: SessionId, key: MessageKey | None, *, new: bool) -> Session:
+    def _admit(self, live: Session | None, key: MessageKey, *, new: bool) -> None:
+        """Refuse a message before anything is made for it."""
+        if live is None and not new:
+            raise NoSession("there is no session of that name")
+        if live is not None and live.knows(key):
+            return
+        if live is not None and new and live.begun:
+            raise SessionExists("a session of that name exists already; continue it, or choose another name")
+        if (live is None or not live.busy) and self.running() >= self._parts.settings.limits.running_turns:
+            raise TooBusy("as many turns run as may run at once; try again in a moment")
+
+    def _opened(self, entry: _Entry, session: SessionId) -> Session | None:
+        """Return the session, read from disk where it is not in memory; None where there is none."""
         live = entry.session
         if live is not None and live.failed and not live.busy:
             live.close()
             live = entry.session = None
         if live is None and self._store.exists(session):
-            live = entry.session = Session(self._parts, *self._store.open(session))
-        if live is None:
-            if not new:
-                raise NoSession("there is no session of that name")
-            live = entry.session = self._create(session)
-        elif new and (key is None or live.history.turn_of(key) is None):
-            raise SessionExists("a session of that name exists already; continue it, or choose another name")
+            return self._adopt(entry, self._store.open(session))
+        return live
+
+    def _created(self, entry: _Entry, session: SessionId) -> Session:
+        settings = self._parts.settings
+        front = baseline.make(sampling=settings.sampling, tools=toolbox.core_schemas())
+        return self._adopt(entry, self._store.create(session, front, slot=settings.slots.main))
+
+    def _adopt(self, entry: _Entry, found: tuple[StoredSession, Baseline, OpenLog]) -> Session:
+        stored, front, log_file = found
+        try:
+            live = Session(self._parts, stored, front, log_file)
+        except BaseException:
+            log_file.close()  # else its lock would keep the next attempt out
+            raise
+        entry.session = live
         if self._stopping:
             live.stop()
         return live
-
-    def _create(self, session: SessionId) -> Session:
-        settings = self._parts.settings
-        front = baseline.make(sampling=settings.sampling, tools=toolbox.core_schemas())
-        return Session(self._parts, *self._store.create(session, front, slot=settings.slots.main))
