@@ -62,7 +62,6 @@ class TurnView:
         self._reasoning = Block(aside, first="~ ", each="~ ", ink=Ink.DIM)
         self._text = Block(answer)
         self._step = 0
-        self._adopt = False  # the next delta's step is the one that a snapshot was of
         self._thought = ""
         self._said = [""]  # the answer text of each step so far
         self._open_call: int | None = None
@@ -119,8 +118,6 @@ class TurnView:
     def _enter(self, step: int) -> None:
         if self._open_call is not None:
             self._end_blocks()
-        if self._adopt:
-            self._step, self._adopt = step, False
         if step != self._step:
             self._begin(step)
 
@@ -149,19 +146,17 @@ class TurnView:
 
     def _catch_up(self, snapshot: channel.TurnSnapshot) -> None:
         """Show what came while nobody was listening: the rest of this step, or all of a later one."""
-        if not (snapshot.reasoning.startswith(self._thought) and snapshot.text.startswith(self._said[-1])):
-            self._begin(self._step + 1)
+        if snapshot.step > self._step:
+            self._begin(snapshot.step)
         if rest := snapshot.reasoning.removeprefix(self._thought):
-            self._think(self._step, rest)
+            self._think(snapshot.step, rest)
         if rest := snapshot.text.removeprefix(self._said[-1]):
-            self._speak(self._step, rest)
-        self._adopt = True
+            self._speak(snapshot.step, rest)
 
     # -- tools -----------------------------------------------------------------------------------
 
     def _call(self, event: channel.ToolCalled) -> None:
         self._end_blocks()
-        self._adopt = False
         head = self._aside.glyph("· ", "- ")
         name = render.clip(render.safe_line(event.name[: _NAME_CUT + 1]), _NAME_CUT, unicode=self._aside.unicode)
         room_for_result = 24

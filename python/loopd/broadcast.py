@@ -20,10 +20,10 @@ class Lagged(Exception):
 
 
 class Listener:
-    """One client's view of a turn from some moment on; `reasoning` and `text` are the running step's until then."""
+    """One client's view of a turn from some moment on; `reasoning` and `text` are those of `step` until then."""
 
-    def __init__(self, *, reasoning: str, text: str) -> None:
-        self.reasoning, self.text = reasoning, text
+    def __init__(self, *, step: int, reasoning: str, text: str) -> None:
+        self.step, self.reasoning, self.text = step, reasoning, text
         self.lagged = False
         self._events: queue.Queue[object] = queue.Queue(MAX_BEHIND)
 
@@ -66,7 +66,7 @@ class Broadcast:
     def listen(self) -> Listener:
         """Return a listener that misses nothing and hears nothing twice from here on."""
         with self._lock:
-            listener = Listener(reasoning="".join(self._reasoning), text="".join(self._text))
+            listener = Listener(step=self._step, reasoning="".join(self._reasoning), text="".join(self._text))
             if self._over:
                 listener.put(_END)
             else:

@@ -76,6 +76,7 @@ class Channel:
             wire.TurnSnapshot(
                 turn=followed.turn,
                 state=followed.state,
+                step=heard.step if heard else 0,
                 reasoning=heard.reasoning if heard else "",
                 text=heard.text if heard else "",
             ),

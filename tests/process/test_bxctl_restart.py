@@ -44,7 +44,7 @@ def test_a_connection_that_never_lasts_is_given_up(tmp_path: Path) -> None:
         request.answer(WireFault(code=ErrorCode.LAGGED, detail="too slow"), final=True)
 
     def follow(request: Request) -> None:
-        snapshot = channel.TurnSnapshot(turn=1, state=channel.TurnState.RUNNING, reasoning="", text="")
+        snapshot = channel.TurnSnapshot(turn=1, state=channel.TurnState.RUNNING, step=0, reasoning="", text="")
         request.answer(snapshot, final=False)
         drops(request)
 
@@ -98,7 +98,7 @@ def test_a_session_that_the_lost_sending_made_is_continued(tmp_path: Path) -> No
 def test_a_turn_is_followed_to_its_end_after_loopd_restarts(tmp_path: Path) -> None:
     hold = threading.Event()
     cut = cut_after(lambda request: [loopd.accepted(request, turn=4), text("Half an", turn=4)], hold)
-    snapshot = channel.TurnSnapshot(turn=4, state=channel.TurnState.ENDED, reasoning="", text="")
+    snapshot = channel.TurnSnapshot(turn=4, state=channel.TurnState.ENDED, step=0, reasoning="", text="")
     follow = loopd.replies(
         snapshot, ended("Half an", turn=4, ending=TurnEnding.INTERRUPTED, sentence="loopd was restarted.")
     )

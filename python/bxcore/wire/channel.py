@@ -249,10 +249,11 @@ class TurnEnded:
 
 @attrs.frozen(kw_only=True)
 class TurnSnapshot:
-    """kind `turn_snapshot`: where the turn is; reasoning and text are those of the running step so far."""
+    """kind `turn_snapshot`: where the turn is; both texts are those of step `step` so far (0: none has come)."""
 
     turn: int
     state: TurnState
+    step: int
     reasoning: str
     text: str
 

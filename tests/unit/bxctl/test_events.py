@@ -198,8 +198,8 @@ def test_every_reason_to_wait_has_words(reason: WaitReason) -> None:
 # -- coming back ---------------------------------------------------------------------------------------
 
 
-def snapshot(reasoning: str, words: str, state: TurnState = TurnState.RUNNING) -> channel.TurnSnapshot:
-    return channel.TurnSnapshot(turn=1, state=state, reasoning=reasoning, text=words)
+def snapshot(reasoning: str, words: str, state: TurnState = TurnState.RUNNING, step: int = 1) -> channel.TurnSnapshot:
+    return channel.TurnSnapshot(turn=1, state=state, step=step, reasoning=reasoning, text=words)
 
 
 def test_a_turn_found_again_shows_only_what_was_missed() -> None:
@@ -208,13 +208,13 @@ def test_a_turn_found_again_shows_only_what_was_missed() -> None:
 
 
 def test_a_turn_found_again_in_a_later_step_shows_that_step_whole() -> None:
-    events = (text("First"), snapshot("", "Second", TurnState.RUNNING), text(" step.", step=3), ended("Second step."))
+    events = (text("First"), snapshot("", "Second", step=3), text(" step.", step=3), ended("Second step."))
     assert watched().show(*events) == "First\nSecond step.\n"
 
 
 def test_a_turn_that_is_over_when_it_is_found_again_shows_its_end() -> None:
     end = ended("Half", ending=TurnEnding.INTERRUPTED, sentence="loopd was stopped.")
-    seen = watched().show(text("Half"), snapshot("", "", TurnState.ENDED), end)
+    seen = watched().show(text("Half"), snapshot("", "", TurnState.ENDED, step=0), end)
     assert seen == "Half\n! loopd was stopped. [interrupted]\n"
 
 
