@@ -110,10 +110,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
 class JsonlWriter:
     """A file of records, open for appending. Made with `open`."""
 
-    def __init__(
-        self, path: Path, appender: Appender, encode: Callable[[object], JsonValue], recovery: Recovery | None
-    ) -> None:
-        self._path = path
+    def __init__(self, appender: Appender, encode: Callable[[object], JsonValue], recovery: Recovery | None) -> None:
         self._appender = appender
         self._encode = encode
         self.recovery = recovery
@@ -132,10 +129,13 @@ class JsonlWriter:
         appender = disk.open_append(path)
         try:
             recovery = _describe_tail(path, appender, clock)
+        except OSError as error:
+            appender.close()
+            raise files.unreadable(path, error) from None
         except BaseException:
             appender.close()
             raise
-        return cls(path, appender, encode, recovery)
+        return cls(appender, encode, recovery)
 
     def append(self, *records: object) -> None:
         """Write all records, durable when this returns: one write, one fsync.
@@ -206,7 +206,10 @@ def _describes(recovery: Recovery, path: Path, start: int, end: int) -> bool:
         return False
     # The hash too: bytes that changed after they were described are damage, not a tear.
     with files.open_read(path) as file:
-        return recovery.sha256 == _hash(file, start, recovery.bytes)
+        try:
+            return recovery.sha256 == _hash(file, start, recovery.bytes)
+        except OSError as error:
+            raise files.unreadable(path, error) from None
 
 
 def _hash(file: BufferedReader, start: int, count: int) -> str:

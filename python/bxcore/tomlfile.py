@@ -178,7 +178,7 @@ def _statements(text: str) -> Iterator[_Statement]:
         try:
             meaning = tomlkit.parse(chunk)
         except TOMLKitError:
-            if lines == MAX_STATEMENT_LINES:
+            if lines >= MAX_STATEMENT_LINES:
                 break
         else:
             yield _Statement(start, chunk, meaning)
