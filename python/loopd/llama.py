@@ -5,22 +5,18 @@ what `stream` was given, and a stream that was left or cancelled has its connect
 at once, which frees the slot. Threads: stateless, so any number. Specified in docs/inference-contract.md.
 """
 
-import hashlib
 import json
 import select
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import attrs
-
-from bxcore import sanitize
 from bxcore.deadline import Clock, Deadline
 from bxcore.errors import UpstreamError
 from bxcore.wire.channel import WaitReason
-from loopd import modelfaults, stream
+from loopd import modelfaults, serverinfo, stream
 from loopd.cancel import CancelToken
 from loopd.modelfaults import (
     Cancelled,
@@ -33,9 +29,10 @@ from loopd.modelfaults import (
     ServerSilent,
     SlotBusy,
 )
+from loopd.serverinfo import Props, SlotState
 from loopd.stream import Delta
 from loopd.unixhttp import Exchange, Guard, Watch
-from loopd.waits import Liveness, Look, OnWait, Queue, Until, Waits
+from loopd.waits import Liveness, Look, OnWait, Patience, Queue, Until, Waits
 
 __all__ = [
     "CancelToken",
@@ -57,35 +54,9 @@ __all__ = [
 _MAX_ANSWER = 64 * 1024 * 1024
 """Bytes of one JSON answer; the tokens of a full context as JSON make a few MB."""
 
-_SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
 _LOOK_MS = 1_000
 _LOADING_LOOK_MS = 500
 _AWAY_RETRY_MS = 250
-
-
-@attrs.frozen(kw_only=True)
-class Props:
-    """What the server says of itself. `model` is its alias or file name, `defaults` its sampling, for the eye.
-
-    `template_tags`: the markers that stand in its chat template, special tokens among them.
-    """
-
-    template_sha256: str
-    template_tags: tuple[str, ...]
-    n_ctx: int
-    total_slots: int
-    model: str
-    defaults: str
-
-
-@attrs.frozen(kw_only=True)
-class SlotState:
-    """One slot as /slots shows it. `sampling` is that of its newest request; empty where there was none."""
-
-    id: int
-    n_ctx: int
-    busy: bool
-    sampling: Mapping[str, float]
 
 
 class _HeadersCame(Exception):
@@ -115,23 +86,12 @@ class ModelServer:
 
     def end_reasoning(self, completion_id: str) -> bool:
         """Tell a running completion to stop thinking; say whether the server took the order."""
-        order = json.dumps({"id": completion_id, "action": "reasoning_end"}).encode()
+        order = self._naming_model({"id": completion_id, "action": "reasoning_end"})
         return self._ask("POST", "/v1/chat/completions/control", order).get("success") is True
 
     def props(self) -> Props:
         """Return what the server serves. Raises ModelLoading while it is not ready."""
-        answer = self._ask("GET", self._of_model("/props"))
-        defaults = _table(answer, "default_generation_settings")
-        # The served text, not the file's: the server drops a trailing newline.
-        template = _string(answer, "chat_template")
-        return Props(
-            template_sha256=hashlib.sha256(template.encode()).hexdigest(),
-            template_tags=sanitize.tags_in_template(template),
-            n_ctx=_count(defaults, "n_ctx"),
-            total_slots=_count(answer, "total_slots"),
-            model=str(answer.get("model_alias") or Path(str(answer.get("model_path") or "unknown")).name),
-            defaults=_shown(_sampling(defaults)),
-        )
+        return serverinfo.props(self._ask("GET", self._of_model("/props")))
 
     def slots(self) -> tuple[SlotState, ...]:
         """Return the state of each slot. Not more often than every 2 s: see docs/inference-contract.md."""
@@ -144,15 +104,15 @@ class ModelServer:
 
     def count_prompt(self, body: bytes) -> int:
         """Return how many tokens the prompt of a completion request has. The model is not asked."""
-        prompt = _string(self._ask("POST", "/apply-template", body), "prompt")
+        prompt = serverinfo.prompt(self._ask("POST", "/apply-template", body))
         return len(self._tokens({"content": prompt, "add_special": True, "parse_special": True}))
 
     # -- one completion: through the queue ------------------------------------------------------
 
     def _accepted(self, call: "_Call") -> Exchange:
         """Return the exchange once a slot has taken the request. Waits for a loading model, retries briefly."""
-        loading = _Patience(self._clock, limit_ms=self._waits.load_ms)
-        away = _Patience(self._clock, limit_ms=self._waits.connect_ms)
+        loading = Patience(self._clock, limit_ms=self._waits.load_ms)
+        away = Patience(self._clock, limit_ms=self._waits.connect_ms)
         while True:
             began_ms = self._clock.monotonic_ms()
             try:
@@ -178,9 +138,9 @@ class ModelServer:
             return exchange
         with closing(exchange):
             exchange.guard.watch = self._until(self._waits.liveness_ms)
-            raise modelfaults.from_answer(_loads(exchange.read(limit=_MAX_ANSWER)), status=exchange.status)
+            raise modelfaults.from_answer(serverinfo.loads(exchange.read(limit=_MAX_ANSWER)), status=exchange.status)
 
-    def _until_loaded(self, call: "_Call", patience: "_Patience", loading: UpstreamError) -> None:
+    def _until_loaded(self, call: "_Call", patience: Patience, loading: UpstreamError) -> None:
         """Poll /health until it no longer says that the model is loading."""
         while True:
             with patience.spent(loading) as left_ms:
@@ -211,10 +171,7 @@ class ModelServer:
         return Look.BUSY if all(mine) else Look.FREE
 
     def _slots(self, guard: Guard) -> tuple[SlotState, ...]:
-        untrusted = self._json("GET", self._of_model("/slots"), None, guard)
-        if not isinstance(untrusted, list):
-            raise ServerProtocol("the server's /slots is not a list")
-        return tuple(_slot(item) for item in untrusted)
+        return serverinfo.slots(self._json("GET", self._of_model("/slots"), None, guard))
 
     # -- questions beside it ----------------------------------------------------------------------
 
@@ -227,24 +184,25 @@ class ModelServer:
 
     def _json(self, method: str, target: str, body: bytes | None, guard: Guard) -> object:
         with closing(Exchange(self._path, method=method, target=target, body=body, guard=guard)) as exchange:
-            untrusted = _loads(exchange.read(limit=_MAX_ANSWER))
+            untrusted = serverinfo.loads(exchange.read(limit=_MAX_ANSWER))
             if exchange.status != 200:
                 raise modelfaults.from_answer(untrusted, status=exchange.status)
             return untrusted
 
     def _tokens(self, question: Mapping[str, object]) -> tuple[int, ...]:
-        model = {"model": self._model} if self._model else {}
-        tokens = self._ask("POST", "/tokenize", json.dumps({**model, **question}).encode()).get("tokens")
-        if not isinstance(tokens, list) or any(type(token) is not int for token in tokens):
-            raise ServerProtocol("the answer to /tokenize holds no list of tokens")
-        return tuple(tokens)
+        return serverinfo.tokens(self._ask("POST", "/tokenize", self._naming_model(question)))
 
     def _until(self, milliseconds: int) -> Watch:
         fault = ServerSilent(f"the model server did not answer within {milliseconds} ms")
         return Until(Deadline.after(self._clock, milliseconds=milliseconds), fault)
 
+    # A router answers for itself unless it is told which of its models is meant.
+
+    def _naming_model(self, question: Mapping[str, object]) -> bytes:
+        named = {"model": self._model, **question} if self._model else question
+        return json.dumps(named).encode()
+
     def _of_model(self, target: str) -> str:
-        # A router answers for itself unless it is told which of its models is meant.
         return f"{target}?model={quote(self._model, safe='')}" if self._model else target
 
 
@@ -259,7 +217,7 @@ class _Call:
     def slot(self) -> int | None:
         """The slot that the request is pinned to. Read out of the body only when somebody has to wait."""
         if self._slot is None:
-            body = _loads(self.body)
+            body = serverinfo.loads(self.body)
             slot = body.get("id_slot") if isinstance(body, dict) else None
             self._slot = (slot if type(slot) is int else None,)
         return self._slot[0]
@@ -274,79 +232,5 @@ class _Call:
         self.cancel.check()
 
 
-class _Patience:
-    """A budget of waiting that is never filled up again, so that no change of fault waits for ever."""
-
-    def __init__(self, clock: Clock, *, limit_ms: int) -> None:
-        self._clock, self._limit_ms = clock, limit_ms
-        self.spent_ms = 0
-
-    @contextmanager
-    def spent(self, fault: UpstreamError) -> Iterator[int]:
-        """Count the time of the body, which is told how much is left; raise `fault` where nothing is."""
-        left_ms = self._limit_ms - self.spent_ms
-        if left_ms <= 0:
-            raise fault
-        began_ms = self._clock.monotonic_ms()
-        try:
-            yield left_ms
-        finally:
-            self.spent_ms += self._clock.monotonic_ms() - began_ms
-
-
-# -- the server's JSON ------------------------------------------------------------------------------
-
-
 def _headers_came() -> None:
     raise _HeadersCame
-
-
-def _loads(untrusted: bytes) -> object:
-    """Return what JSON says, or None where it is none: an error may come as a page of a proxy's own."""
-    try:
-        value: object = json.loads(untrusted.decode())
-    except (ValueError, RecursionError):
-        return None
-    return value
-
-
-def _slot(untrusted: object) -> SlotState:
-    if not isinstance(untrusted, dict):
-        raise ServerProtocol("the server's /slots holds something else than slots")
-    return SlotState(
-        id=_count(untrusted, "id"),
-        n_ctx=_count(untrusted, "n_ctx"),
-        busy=untrusted.get("is_processing") is True,
-        sampling=_sampling(untrusted),
-    )
-
-
-def _sampling(untrusted: Mapping[str, Any]) -> Mapping[str, float]:
-    params = untrusted.get("params")
-    known = params if isinstance(params, dict) else {}
-    return {name: known[name] for name in _SAMPLING if type(known.get(name)) in (int, float)}
-
-
-def _shown(sampling: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in sampling.items()) or "not shown"
-
-
-def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = table.get(name)
-    if not isinstance(value, dict):
-        raise ServerProtocol(f"the server's {name} is not an object")
-    return value
-
-
-def _string(table: Mapping[str, Any], name: str) -> str:
-    value = table.get(name)
-    if not isinstance(value, str):
-        raise ServerProtocol(f"the server's {name} is not a text")
-    return value
-
-
-def _count(table: Mapping[str, Any], name: str) -> int:
-    value = table.get(name)
-    if type(value) is not int or value < 0:
-        raise ServerProtocol(f"the server's {name} is not a count")
-    return value

@@ -14,10 +14,12 @@ import attrs
 
 from bxcore import sanitize
 from bxcore.settings.loopd import LoopdSettings
+from loopd import serverinfo
 from loopd.baseline import Baseline
 from loopd.cancel import CancelToken
-from loopd.llama import ModelServer, Props, SlotState
+from loopd.llama import ModelServer
 from loopd.modelfaults import ContextFull, ServerProtocol, ServerRefused
+from loopd.serverinfo import Props, SlotState
 from loopd.stream import Assembler, Completion, Counters, Finished, Progress
 from loopd.waits import OnWait
 
@@ -200,12 +202,11 @@ def _sampling(server: ModelServer, props: Props, settings: LoopdSettings) -> Che
     used = next((slot.sampling for slot in server.slots() if slot.id == settings.slots.background), {})
     # The server computes in 32-bit floats; a setting that it does not show was accepted, at least.
     differing = [name for name, value in used.items() if abs(value - wanted[name]) > 1e-6 * max(1.0, wanted[name])]
-    shown = ", ".join(f"{name} {value:.4g}" for name, value in used.items())
     return Check(
         name="sampling",
         passed=not differing,
-        expected=", ".join(f"{name} {value:g}" for name, value in wanted.items()),
-        found=f"{shown or 'accepted'} (its own defaults: {props.defaults})",
+        expected=serverinfo.shown(wanted),
+        found=f"{serverinfo.shown(used) if used else 'accepted'} (its own defaults: {props.defaults})",
         runbook="selftest_sampling",
     )
 

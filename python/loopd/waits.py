@@ -4,7 +4,8 @@ Before the headers a request may queue behind other clients for minutes without 
 first byte a server that is alive is never silent for long. Threads: a watch belongs to one request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
 
 import attrs
@@ -130,3 +131,23 @@ class Queue:
                 return ModelLoading(f"the model was not loaded within {limit_ms} ms")
             case _:
                 return ServerSilent(f"the model server took the request but began no reply within {limit_ms} ms")
+
+
+class Patience:
+    """A budget of waiting that is never filled up again, so that no change of fault waits for ever."""
+
+    def __init__(self, clock: Clock, *, limit_ms: int) -> None:
+        self._clock, self._limit_ms = clock, limit_ms
+        self.spent_ms = 0
+
+    @contextmanager
+    def spent(self, fault: UpstreamError) -> Iterator[int]:
+        """Count the time of the body, which is told how much is left; raise `fault` where nothing is."""
+        left_ms = self._limit_ms - self.spent_ms
+        if left_ms <= 0:
+            raise fault
+        began_ms = self._clock.monotonic_ms()
+        try:
+            yield left_ms
+        finally:
+            self.spent_ms += self._clock.monotonic_ms() - began_ms

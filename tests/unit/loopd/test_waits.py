@@ -9,7 +9,7 @@ from bxcore.deadline import Deadline
 from bxcore.errors import UpstreamError
 from bxcore.wire.channel import WaitReason
 from loopd.modelfaults import ModelLoading, ServerSilent, SlotBusy
-from loopd.waits import Liveness, Look, Queue, Until, Waits
+from loopd.waits import Liveness, Look, Patience, Queue, Until, Waits
 from tests.fakes.clocks import HandClock
 
 WAITS = Waits(slot_ms=60_000, load_ms=20_000, liveness_ms=5_000, connect_ms=1_000)
@@ -120,3 +120,16 @@ def test_a_deadline_is_not_moved_by_a_byte() -> None:
     assert watch.remaining_ms() == 1_000
     with pytest.raises(ServerSilent, match="too late"):
         watch.expired()
+
+
+def test_patience_is_never_filled_up_again() -> None:
+    clock, fault = HandClock(), ServerSilent("no more")
+    patience = Patience(clock, limit_ms=1_000)
+    for left in (1_000, 600, 200):
+        with patience.spent(fault) as left_ms:
+            assert left_ms == left
+            clock.wind(400)
+        clock.wind(5_000)  # spent on something else
+    assert patience.spent_ms == 1_200
+    with pytest.raises(ServerSilent, match="no more"), patience.spent(fault):
+        raise AssertionError("there is none left")
