@@ -49,7 +49,7 @@ class Guard:
 
     def __init__(self, watch: Watch, interrupts: Mapping[int, Callable[[], None]]) -> None:
         self.watch = watch
-        self.waiting_on = -1
+        self.waiting_on, self._events = -1, 0
         self._interrupts = interrupts
         self._poll = select.poll()
         for fd in interrupts:
@@ -57,23 +57,24 @@ class Guard:
 
     def wait(self, fd: int, events: int) -> None:
         """Return when `fd` is ready. Raises what an interrupt or the watch raises."""
-        self.waiting_on = fd
-        self._poll.register(fd, events)
+        if fd != self.waiting_on or events != self._events:
+            self.waiting_on, self._events = fd, events
+            self._poll.register(fd, events)
         self.watch.begin()
         while True:
-            ready = dict(self._poll.poll(self.watch.remaining_ms()))
-            for other, interrupt in self._interrupts.items():
-                if other in ready:
-                    interrupt()
-            if fd in ready:
+            ready = [found for found, _ in self._poll.poll(self.watch.remaining_ms())]
+            for other in ready:
+                if other != fd:
+                    self._interrupts[other]()
+            if ready:
                 return
-            if not ready:
-                self.watch.expired()
+            self.watch.expired()
 
     def forget(self, fd: int) -> None:
         """`fd` is about to be closed."""
         with contextlib.suppress(KeyError):
             self._poll.unregister(fd)
+        self.waiting_on = -1
 
 
 class _Socket(socket.socket):

@@ -64,13 +64,14 @@ class Liveness:
 
     def __init__(self, clock: Clock, *, limit_ms: int) -> None:
         self._clock, self._limit_ms = clock, limit_ms
-        self._deadline = Deadline.after(clock, milliseconds=limit_ms)
+        self.begin()
 
     def begin(self) -> None:
-        self._deadline = Deadline.after(self._clock, milliseconds=self._limit_ms)
+        # A bare number and no Deadline: this is done for every event of every stream.
+        self._until_ms = self._clock.monotonic_ms() + self._limit_ms
 
     def remaining_ms(self) -> int:
-        return self._deadline.remaining_ms()
+        return max(0, self._until_ms - self._clock.monotonic_ms())
 
     def expired(self) -> None:
         raise ServerSilent(f"the model server sent nothing for {self._limit_ms} ms")
