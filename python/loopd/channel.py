@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from bxcore.errors import BadMessage, BoxmakerError
-from bxcore.server import Handler, Request
+from bxcore.server import Handler, PeerGone, Request
 from bxcore.wire import channel as wire
 from bxcore.wire.control import ErrorCode, WireFault
+from loopd import fitting
 from loopd.broadcast import Lagged, Listener
 from loopd.faults import NotReady, NoTurn, TextTooLong
 from loopd.parts import Parts
@@ -72,21 +73,19 @@ class Channel:
         if followed is None:
             raise NoTurn("the session has no such turn")
         heard = followed.listener
-        request.answer(
-            wire.TurnSnapshot(
-                turn=followed.turn,
-                state=followed.state,
-                step=heard.step if heard else 0,
-                reasoning=heard.reasoning if heard else "",
-                text=heard.text if heard else "",
-            ),
-            final=False,
+        snapshot = wire.TurnSnapshot(
+            turn=followed.turn,
+            state=followed.state,
+            step=heard.step if heard else 0,
+            reasoning=heard.reasoning if heard else "",
+            text=heard.text if heard else "",
         )
+        _tell(request, snapshot)
         self._forward(request, session, followed)
 
     def _forward(self, request: Request, session: Session, told: Accepted | Followed) -> None:
         if told.listener is None:
-            request.answer(self._reports.ended(session.id, told.turn), final=True)
+            _tell(request, self._reports.ended(session.id, told.turn))
             return
         try:
             self._forward_events(request, told.listener)
@@ -100,11 +99,10 @@ class Channel:
         for event in listener.events(look_seconds=_LOOK_SECONDS):
             if event is None:
                 if request.peer_left():
-                    return
+                    raise PeerGone("the client left; its turn goes on")
                 continue
-            final = isinstance(event, wire.TurnEnded)
-            request.answer(event, final=final)
-            if final:
+            _tell(request, event)
+            if isinstance(event, wire.TurnEnded):
                 return
         detail = "loopd is stopping; the message is kept and belongs to the session's next turn"
         request.answer(WireFault(code=ErrorCode.NOT_READY, detail=detail), final=True)
@@ -169,6 +167,11 @@ class Channel:
             ),
             final=True,
         )
+
+
+def _tell(request: Request, event: object) -> None:
+    for piece in fitting.pieces(event):
+        request.answer(piece, final=isinstance(piece, wire.TurnEnded))
 
 
 def _typed(kind: type[Message], handle: Callable[[Request, Message], None]) -> Handler:
