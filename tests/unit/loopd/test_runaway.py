@@ -68,6 +68,36 @@ def test_markup_beside_anything_else_is_an_answer(content: str) -> None:
     assert runaway.judge(reply(content), nudged=False)[0] is Next.ANSWERED
 
 
+LOOPS = {
+    "one letter": "a" * 400,
+    "one sentence": "I am sorry, I cannot do that. " * 20,
+    "a long sentence": ("x" * 99 + "y") * 4,
+    "cut in its middle": ("I am sorry. " * 60)[5:-3],
+    "four-byte letters": "\U0001f99e\U0001f98a" * 200,
+    "after a good beginning": "Once upon a time there was " + "no, " * 100,
+}
+
+
+@pytest.mark.parametrize("text", LOOPS.values(), ids=LOOPS.keys())
+def test_an_answer_that_only_repeats_itself_is_seen(text: str) -> None:
+    assert runaway.loops(text, chars=400)
+    assert not runaway.loops(text, chars=0)
+
+
+NO_LOOPS = {
+    "too short to tell": "a" * 399,
+    "a count": " ".join(map(str, range(1_000))),
+    "one letter off": "a" * 300 + "b" + "a" * 99,
+    "a good end": "no, " * 200 + "yes.",
+    "a piece too long to be sure of": ("x" * 200 + "y") * 9,
+}
+
+
+@pytest.mark.parametrize("text", NO_LOOPS.values(), ids=NO_LOOPS.keys())
+def test_anything_else_is_let_through(text: str) -> None:
+    assert not runaway.loops(text, chars=400)
+
+
 def test_a_long_run_of_markup_is_judged_in_linear_time() -> None:
     """A backtracking expression would need longer than the age of the universe."""
     assert runaway.judge(reply("<think> " * 20_000 + "x"), nudged=False)[0] is Next.ANSWERED

@@ -202,6 +202,12 @@ ENDINGS: dict[str, Ending] = {
         ending=TurnEnding.ONLY_THINKING,
         limits=Limits(thinking_tokens=50, thinking_slack_tokens=10),
     ),
+    "an answer that only repeats itself": Ending(
+        scripts=[[counters(), *[Text(text="I am sorry. ")] * 500]],
+        ending=TurnEnding.REPEATED_TEXT,
+        text="I am sorry. " * 42,
+        limits=Limits(loop_chars=300),
+    ),
     "a fault of ours": Ending(scripts=[[ZeroDivisionError()]], ending=TurnEnding.INTERNAL),
 }
 
