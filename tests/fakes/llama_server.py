@@ -19,10 +19,10 @@ from tests.fakes.llama import checks, text
 from tests.fakes.llama.checks import Refused
 from tests.fakes.llama.generation import Generation, Vanished
 from tests.fakes.llama.http import Exchange, Listener
-from tests.fakes.llama.script import Answer, Call, Refusal, Reply, Script, Vanish
+from tests.fakes.llama.script import Answer, Call, Pause, Refusal, Reply, Script, Vanish
 from tests.fakes.llama.slots import Slot, Slots
 
-__all__ = ["Call", "FakeLlama", "Recorded", "Refusal", "Reply", "Vanish"]
+__all__ = ["Call", "FakeLlama", "Pause", "Recorded", "Refusal", "Reply", "Vanish"]
 
 
 @attrs.frozen
@@ -98,6 +98,10 @@ class FakeLlama:
             self.slots.close()
             self._listener.close()
             self._listener = None
+
+    @property
+    def listening(self) -> bool:
+        return self._listener is not None
 
     @property
     def url(self) -> str:

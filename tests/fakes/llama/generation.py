@@ -130,6 +130,10 @@ class Generation:
             return True
         if self._reply.silent_after == so_far:
             wait(float("inf"))
+        if self._reply.pause_after == so_far:
+            self._reply.pause.reached.set()
+            while not self._reply.pause.go_on.is_set():
+                wait(0.01)  # raises where the client leaves
         return False
 
     def _tell(self, step: _Step, send: Send) -> None:

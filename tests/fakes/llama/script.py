@@ -1,5 +1,6 @@
 """What a test tells the fake llama-server to say."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -14,12 +15,21 @@ class Call:
     arguments: str = "{}"
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class Pause:
+    """A place in a reply: the server tells that it is there, and stays until it may go on."""
+
+    reached: threading.Event = attrs.Factory(threading.Event)
+    go_on: threading.Event = attrs.Factory(threading.Event)
+
+
 @attrs.frozen(kw_only=True)
 class Reply:
     """One completion. Delays in seconds: for each token, for each batch of the prompt.
 
     After so many generated tokens: `error_after` sends `error` in the stream and ends it,
-    `vanish_after` breaks the connection, `silent_after` sends nothing more (0: before the first).
+    `vanish_after` breaks the connection, `silent_after` sends nothing more (0: before the first),
+    `pause_after` stays at `pause` until the test lets it go on.
     `raw`, where it is given, is sent instead of any event, piece by piece.
     """
 
@@ -32,6 +42,8 @@ class Reply:
     error: Mapping[str, Any] = {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}
     vanish_after: int | None = None
     silent_after: int | None = None
+    pause_after: int | None = None
+    pause: Pause = attrs.Factory(Pause)
     raw: tuple[bytes, ...] = ()
 
 
