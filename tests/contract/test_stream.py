@@ -1,6 +1,7 @@
 """What a streamed completion looks like, byte order and counters included."""
 
 import json
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -128,6 +129,17 @@ def test_unknown_fields_and_models_are_ignored(peer: Peer) -> None:
 def test_a_slot_that_does_not_exist_is_any_slot(peer: Peer, slot: Any) -> None:
     peer.prepare(SHORT)
     assert text_of(peer.events(messages=fresh(), max_tokens=2, id_slot=slot))
+
+
+def test_silence_is_broken_by_pings(peer: Peer) -> None:
+    """A comment line after each second without an event: what tells a slow server from a dead one."""
+    peer.prepare(Reply(text="Fine.", batch_delay=1.3))
+    quiet = {"return_progress": False, "sse_ping_interval": 1}
+    began = time.monotonic()
+    with peer.begin(messages=fresh("word " * 1_400), max_tokens=1, **quiet) as opened:
+        raw = opened.rest()
+    # On a machine that reads the prompt within a second there is no silence to break.
+    assert b"\n:\n" in b"\n" + raw or time.monotonic() - began < 2
 
 
 def test_text_comes_as_utf8_and_not_escaped(peer: Peer) -> None:

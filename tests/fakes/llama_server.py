@@ -25,6 +25,9 @@ from tests.fakes.llama.slots import Slot, Slots
 __all__ = ["Call", "FakeLlama", "Pause", "Recorded", "Refusal", "Reply", "Vanish"]
 
 
+PING_SECONDS = 30.0
+
+
 @attrs.frozen
 class Recorded:
     """A request as it came in; `target` is its path with its query."""
@@ -229,7 +232,8 @@ class FakeLlama:
             self._running[generation.id] = generation
             exchange.begin_stream()
             try:
-                generation.run(n_batch=self.n_batch, n_ctx=self.n_ctx, send=exchange.send, wait=exchange.wait)
+                wait = _pinging(exchange, request.get("sse_ping_interval", PING_SECONDS))
+                generation.run(n_batch=self.n_batch, n_ctx=self.n_ctx, send=exchange.send, wait=wait)
                 exchange.end_stream()
             except Vanished:
                 exchange.vanish()
@@ -241,6 +245,19 @@ class FakeLlama:
             if callable(self._script):
                 return self._script(messages)
             return next(self._script, Refusal(message="the fake's script has no reply left"))
+
+
+def _pinging(exchange: Exchange, interval: float) -> Callable[[float], None]:
+    """Let time pass in a stream: a comment goes out after each stretch of silence."""
+
+    def wait(seconds: float) -> None:
+        while seconds > interval > 0:
+            exchange.wait(interval)
+            exchange.send(b":\n\n")
+            seconds -= interval
+        exchange.wait(seconds)
+
+    return wait
 
 
 def _unknown(_: Exchange) -> None:

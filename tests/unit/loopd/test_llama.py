@@ -111,6 +111,12 @@ def test_m6_a_request_fails_with_its_own_fault_and_the_next_one_succeeds(
     assert assembled(read(server)).content == "Yes."
 
 
+def test_pings_alone_are_life_enough(fake: FakeLlama) -> None:
+    fake.say(Reply(text="Slow.", batch_delay=0.3))
+    reply = assembled(read(client(fake, liveness_ms=SILENT_MS), body(sse_ping_interval=0.05)))
+    assert reply.content == "Slow."
+
+
 def test_what_came_before_the_fault_was_handed_on(fake: FakeLlama) -> None:
     fake.say(Reply(text="one two three", vanish_after=2))
     deltas = client(fake).stream(body(), cancel=CancelToken(), on_wait=Told())
