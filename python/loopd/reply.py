@@ -15,6 +15,7 @@ from loopd.parts import Parts, Tell
 from loopd.stream import Assembler, Completion, Delta, Progress, Reasoning, Text
 
 _LOOK_EVERY_CHARS = 500
+_MAY_COME_BACK_CHANGED = frozenset({WaitReason.SERVER_AWAY, WaitReason.MODEL_LOADING})
 
 log = logs.get("reply")
 
@@ -59,7 +60,7 @@ class Reply:
             on_wait=lambda waited: self._wait(WaitReason.OTHER_TURN, waited, limits.gate_wait_ms),
         ):
             self._parts.watch.confirm(cancel=self._cancel, on_wait=self._wait)
-            for delta in self._parts.server.stream(body, cancel=self._cancel, on_wait=self._wait):
+            for delta in self._parts.server.stream(body, cancel=self._cancel, on_wait=self._wait_to_send):
                 self._assembler.feed(delta)
                 self._show(delta)
         return self._assembler.finish()
@@ -70,6 +71,13 @@ class Reply:
 
     def _wait(self, reason: WaitReason, waited_ms: int, limit_ms: int) -> None:
         self._tell(TurnWaiting(turn=self._turn, reason=reason, waited_ms=waited_ms, limit_ms=limit_ms))
+
+    def _wait_to_send(self, reason: WaitReason, waited_ms: int, limit_ms: int) -> None:
+        self._wait(reason, waited_ms, limit_ms)
+        if reason in _MAY_COME_BACK_CHANGED:
+            # The request is sent again after this, and must not meet a server that nobody has tested.
+            self._parts.watch.doubt()
+            self._parts.watch.confirm(cancel=self._cancel, on_wait=self._wait)
 
     def _show(self, delta: Delta) -> None:
         match delta:

@@ -4,29 +4,39 @@ Threads: one background thread, `start`, tests until the first pass; turns call 
 The lock guards the verdict alone and is not held while the server is asked.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from bxcore import daemon
+from bxcore import daemon, logs
 from bxcore.deadline import Clock, Deadline
 from bxcore.errors import ConfigError, UpstreamError
 from bxcore.settings.loopd import LoopdSettings
 from bxcore.wire.channel import WaitReason
 from loopd.cancel import CancelToken
 from loopd.llama import ModelServer, Props
-from loopd.modelfaults import ModelLoading
-from loopd.parts import ModelChanged
+from loopd.modelfaults import (
+    Cancelled,
+    ContextFull,
+    ModelChanged,
+    ModelLoading,
+    ServerAway,
+    ServerProtocol,
+    ServerRefused,
+)
 from loopd.selftest import Check
+from loopd.waits import OnWait
 
-log = logging.getLogger(__name__)
+log = logs.get("watch")
 
 _LOOK_AGAIN_SECONDS = 0.5
 
-Test = Callable[[], Iterable[Check]]
-OnWait = Callable[[WaitReason, int, int], None]
+Test = Callable[[CancelToken, OnWait], Iterable[Check]]
+"""Runs the self-test; may be cancelled, and tells what it waits for."""
+
+_AWAY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""What something in front of a server says while the server is away. Any other refusal is an answer."""
 
 
 class SelfTestFailed(ConfigError):
@@ -53,6 +63,7 @@ class ServerWatch:
         self._lock = threading.Lock()
         self._verdict = Verdict()
         self._stopped = threading.Event()
+        self._starting = CancelToken()
         self.failure: Exception | None = None
 
     # -- start ----------------------------------------------------------------------------------
@@ -64,8 +75,9 @@ class ServerWatch:
         return thread
 
     def stop(self) -> None:
-        """Give up waiting."""
+        """Give up waiting, and a test that is under way."""
         self._stopped.set()
+        self._starting.cancel()
 
     @property
     def ready(self) -> bool:
@@ -89,7 +101,7 @@ class ServerWatch:
 
     def checks(self) -> Iterable[Check]:
         """Run the self-test now, for the owner; changes no verdict."""
-        return self._test()
+        return self._test(CancelToken(), _unheard)
 
     def _until_passed(self, on_ready: Callable[[], None], on_failure: Callable[[], None]) -> None:
         try:
@@ -109,15 +121,19 @@ class ServerWatch:
         said = ""
         while not self._stopped.is_set():
             try:
-                self._adopt(self._server.props())
+                self._adopt(self._server.props(), cancel=self._starting, on_wait=_unheard)
                 return True
             except ModelChanged:
                 raise
+            except ServerProtocol as wrong:
+                raise ModelChanged(f"what answers is no llama-server: {wrong.detail}") from wrong
             except UpstreamError as away:
+                if isinstance(away, ServerRefused) and away.status not in _AWAY_STATUS:
+                    raise ModelChanged(f"what answers is no llama-server: {away.detail}") from away
                 if away.code != said:
                     log.warning("waiting for the model server code=%s", away.code)
                     said = away.code
-                self._wait_for(away.detail)
+                self._wait_for(f"the model server: {away.detail}")
             self._stopped.wait(_LOOK_AGAIN_SECONDS)
         return False
 
@@ -131,21 +147,30 @@ class ServerWatch:
         """Confirm before the next request."""
         self._change(lambda known: attrs.evolve(known, doubtful=True))
 
-    def confirm(self, *, cancel: CancelToken, on_wait: OnWait) -> None:
+    def confirm(self, *, cancel: CancelToken, on_wait: OnWait) -> bool:
         """Return where the next request may be sent; waits for a server that restarts.
 
-        Raises ModelChanged, Cancelled, ModelLoading or another UpstreamError.
+        True: it is another server than before, and passed the tests. Raises ModelChanged, Cancelled,
+        ServerAway, ModelLoading, ServerSilent or SlotBusy.
         """
+        try:
+            return self._confirm(cancel, on_wait)
+        except (ServerRefused, ServerProtocol, ContextFull) as fault:
+            # A question of ours was refused, not the owner's message: that is no reason to drop it.
+            raise ServerAway(fault.detail) from fault
+
+    def _confirm(self, cancel: CancelToken, on_wait: OnWait) -> bool:
         verdict = self._verdict
         now = self._clock.monotonic_ms()
         if not verdict.doubtful and now - verdict.confirmed_at_ms < self._settings.infer.recheck_ms:
-            return
+            return False
         props = self._wait_for_props(cancel, on_wait)
         if verdict.props is not None and props == verdict.props:
             self._change(lambda known: attrs.evolve(known, doubtful=False, confirmed_at_ms=now))
-            return
+            return False
         log.warning("the model server has changed; testing it again")
-        self._adopt(props)
+        self._adopt(props, cancel=cancel, on_wait=on_wait)
+        return True
 
     def _wait_for_props(self, cancel: CancelToken, on_wait: OnWait) -> Props:
         limit_ms = self._settings.infer.load_wait_ms
@@ -153,7 +178,9 @@ class ServerWatch:
         while True:
             cancel.check()
             try:
-                return self._server.props()
+                return self._server.props(cancel=cancel)
+            except Cancelled:
+                raise
             except UpstreamError as away:
                 if deadline.passed():
                     raise
@@ -161,9 +188,9 @@ class ServerWatch:
                 on_wait(reason, limit_ms - deadline.remaining_ms(), limit_ms)
             self._stopped.wait(_LOOK_AGAIN_SECONDS)
 
-    def _adopt(self, props: Props) -> None:
+    def _adopt(self, props: Props, *, cancel: CancelToken, on_wait: OnWait) -> None:
         """Test the server that answered with `props`; from then on it is the one to compare with."""
-        failed = [check for check in self._test() if not check.passed]
+        failed = [check for check in self._test(cancel, on_wait) if not check.passed]
         if failed:
             raise ModelChanged(_words(failed))
         now = self._clock.monotonic_ms()
@@ -172,6 +199,10 @@ class ServerWatch:
     def _change(self, change: Callable[[Verdict], Verdict]) -> None:
         with self._lock:
             self._verdict = change(self._verdict)
+
+
+def _unheard(_reason: WaitReason, _waited_ms: int, _limit_ms: int) -> None:
+    """Nobody listens to this wait."""
 
 
 def _words(failed: Sequence[Check]) -> str:

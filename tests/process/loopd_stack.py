@@ -4,6 +4,7 @@ Each part is started, killed and started again by itself, so that a test can bre
 `Stack.say` and the like return a Talk, which reads in a thread of its own and is asked what has come.
 """
 
+import hashlib
 import json
 import socket
 import threading
@@ -38,7 +39,7 @@ from tests.process.role import Role
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 60
 """How long a test waits for what must come; a test that passes never waits so long."""
 
 N_CTX = 65_536
@@ -134,6 +135,7 @@ class Stack:
         self.state = state or folder
         self.settings: Settings = settings or {}
         self.replies: deque[Answer] = deque()
+        self.self_test: Answer = CLOCK
         self.llama = FakeLlama(script=self._answer, n_ctx=N_CTX)
         self._roles: dict[str, Role] = {}
         self._talks: list[Talk] = []
@@ -253,6 +255,14 @@ class Stack:
         wanted = (session_text or "").encode()
         return [body for body in self.llama.completions if b"Self-test" not in body and wanted in body]
 
+    def self_tests(self) -> int:
+        """How many requests the self-test has made of the model."""
+        return len(self.llama.completions) - len(self.bodies())
+
+    def template_hash(self) -> str:
+        """What loopd.toml has to say of the server's template."""
+        return hashlib.sha256(self.llama.template.encode()).hexdigest()
+
     # -- inside ---------------------------------------------------------------------------------
 
     def _start(self, name: str, module: str, tables: Mapping[str, Mapping[str, object]]) -> Role:
@@ -263,7 +273,7 @@ class Stack:
 
     def _answer(self, messages: list[dict[str, Any]]) -> Answer:
         if str(messages[0]["content"]).startswith("Self-test"):
-            return CLOCK
+            return self.self_test
         return self.replies.popleft() if self.replies else OK
 
 

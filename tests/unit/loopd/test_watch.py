@@ -107,7 +107,7 @@ def test_s4_a_server_that_is_away_is_waited_for(world: World) -> None:
 
     world.model.props = props  # type: ignore[method-assign]  # looks over the shoulder of each question
     assert world.start() == ["ready"]
-    assert seen == ["the start-up self-test", "nobody there", "still loading"]
+    assert seen == ["the start-up self-test", "the model server: nobody there", "the model server: still loading"]
 
 
 def test_a_server_that_leaves_in_the_middle_of_the_self_test_is_waited_for(world: World) -> None:
