@@ -43,7 +43,8 @@ def test_a_server_with_one_slot_serves_both_from_it(tmp_path: Path) -> None:
 def test_the_small_model_has_settings_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "loopd.toml"
     configs.write(path, configs.loopd(Home(tmp_path), served(), small_model=True))
-    assert config.load(path, LoopdSettings).sampling.temperature == Decimal("0.2")
+    settings = config.load(path, LoopdSettings)
+    assert (settings.sampling.temperature, settings.limits.loop_chars) == (Decimal("0"), 400)
 
 
 STRANGE = {"quotes": 'a"b', "a line break": "a\nb", "controls": "a\x1b\x7fb", "letters": "straße 模型"}
