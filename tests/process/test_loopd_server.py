@@ -248,51 +248,58 @@ WHOLE_CALL = (
 )
 
 ILL = {
-    "500": (Refusal(status=500, message="out of memory"), TurnEnding.SERVER_REFUSED, "out of memory"),
-    "400": (Refusal(status=400, message="bad role"), TurnEnding.SERVER_REFUSED, "bad role"),
-    "503 of another kind": (Refusal(status=503, message="too many"), TurnEnding.SERVER_REFUSED, "too many"),
-    "a page of HTML": (Refusal(status=502, body=b"<html>Bad gateway</html>"), TurnEnding.SERVER_REFUSED, "502"),
+    "500": (Refusal(status=500, message="out of memory"), "server_refused", "out of memory"),
+    "400": (Refusal(status=400, message="bad role"), "server_refused", "bad role"),
     "context full": (
         Refusal(status=400, message="exceeds the available context size", type="exceed_context_size_error"),
-        TurnEnding.CONTEXT_FULL,
+        "context_full",
         "new session",
     ),
-    "closed in the text": (Reply(text="One two.", vanish_after=1), TurnEnding.SERVER_LOST, "lost"),
-    "closed in a call": (Reply(calls=(CALL,), vanish_after=20), TurnEnding.SERVER_LOST, "lost"),
+    "closed in the text": (Reply(text="One two.", vanish_after=1), "server_lost", "lost"),
+    "closed in a call": (Reply(calls=(CALL,), vanish_after=20), "server_lost", "lost"),
     "closed after a whole call": (
         Reply(raw=(WHOLE_CALL,)),
-        TurnEnding.SERVER_LOST,
+        "server_lost",
         "lost",
     ),
     "an error in the text": (
         Reply(text="One two.", error_after=1, error={"code": 500, "message": "boom", "type": "server_error"}),
-        TurnEnding.SERVER_LOST,
+        "server_lost",
         "lost",
     ),
     "an error in a call": (
         Reply(calls=(CALL,), error_after=20, error={"code": 500, "message": "boom", "type": "server_error"}),
-        TurnEnding.SERVER_LOST,
+        "server_lost",
         "lost",
     ),
-    "no JSON": (Reply(raw=(b"data: {oops\n\n", b"data: [DONE]\n\n")), TurnEnding.SERVER_LOST, "lost"),
+    "no JSON": (Reply(raw=(b"data: {oops\n\n", b"data: [DONE]\n\n")), "server_protocol", "answered"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("answer", "ending", "words"), ILL.values(), ids=ILL.keys())
 def test_a_fault_of_the_server_ends_the_turn_in_words_and_runs_no_half_call(
-    stack: Stack, answer: Reply | Refusal, ending: TurnEnding, words: str
+    stack: Stack, answer: Reply | Refusal, ending: str, words: str
 ) -> None:
     session = next(sessions)
     stack.replies.append(answer)
     talk = stack.say("breaks it", session=session, new=True)
     end = talk.ended()
-    assert end.ending is ending
+    assert end.ending.value == ending
     assert words in (end.sentence or "")
     assert talk.of(ToolCalled) == []
     goes_on(stack, session)
     assert of(stack.records(session), "tool_result") == []
-    dropped = ending in (TurnEnding.SERVER_REFUSED, TurnEnding.CONTEXT_FULL)
+    dropped = ending in ("server_refused", "context_full")  # it would be refused for ever
     assert (b"breaks it" in stack.bodies()[-1]) is not dropped
+
+
+@pytest.mark.parametrize("status", [403, 429, 502, 503])
+def test_a_refusal_that_is_not_about_the_message_wedges_nothing(stack: Stack, status: int) -> None:
+    session = next(sessions)
+    stack.replies.append(Refusal(status=status, body=b"<html>A page of something in between</html>"))
+    end = stack.say(session=session, new=True).ended()
+    assert end.ending is TurnEnding.ANSWERED or end.sentence
+    goes_on(stack, session)
 
 
 def test_a_connection_that_breaks_before_an_answer_is_tried_again(stack: Stack) -> None:
