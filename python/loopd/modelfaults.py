@@ -9,6 +9,8 @@ import re
 from bxcore.errors import UpstreamError
 
 _LONGEST_QUOTE = 200
+_PASSING = frozenset({429, 502, 503, 504})
+"""What a router or gateway says of a server that it cannot reach just now; none has read the request."""
 
 
 class Cancelled(UpstreamError):
@@ -63,6 +65,16 @@ class ServerRefused(UpstreamError):
         self.status = status
 
 
+class RequestRefused(ServerRefused):
+    """Refused for what the request holds: it would be refused in the same way for ever."""
+
+
+class ModelChanged(UpstreamError):
+    """The server serves something else than what was tested, and does not pass the tests."""
+
+    code = "model_changed"
+
+
 class ContextFull(UpstreamError):
     """The conversation does not fit the slot. Sizes in tokens; None where the server did not say."""
 
@@ -74,6 +86,13 @@ class ContextFull(UpstreamError):
         self.n_ctx = n_ctx
 
 
+_OF_CONTENT = frozenset({400, 413, 422, 500})
+"""500 too: llama-server answers it to arguments and templates that it cannot make sense of."""
+
+_NOT_NOW = frozenset({408, 425, 429, 502, 503, 504})
+"""What a server, or something in front of it, says when the same request may well be taken a little later."""
+
+
 def from_answer(untrusted: object, *, status: int) -> UpstreamError:
     """Return the fault that an HTTP error with this JSON body means."""
     kind, said, error = _error_of(untrusted)
@@ -83,7 +102,11 @@ def from_answer(untrusted: object, *, status: int) -> UpstreamError:
     if _means_full(kind, said):
         return _context_full(error)
     because = f": {quote(said)}" if said else " without saying why"
-    return ServerRefused(f"the model server answered HTTP {status}{because}", status=status)
+    answer = f"the model server answered HTTP {status}{because}"
+    if status in _NOT_NOW:
+        return ServerAway(answer)
+    refusal = RequestRefused if status in _OF_CONTENT else ServerRefused
+    return refusal(answer, status=status)
 
 
 def from_event(untrusted: object) -> UpstreamError:

@@ -12,20 +12,21 @@ import pytest
 
 from bxcore.deadline import SystemClock
 from bxcore.errors import UpstreamError
-from loopd.llama import (
+from loopd.cancel import CancelToken
+from loopd.llama import ModelServer
+from loopd.modelfaults import (
     Cancelled,
-    CancelToken,
     ContextFull,
     ModelLoading,
-    ModelServer,
+    RequestRefused,
     ServerAway,
     ServerLost,
     ServerProtocol,
     ServerRefused,
     ServerSilent,
-    Waits,
 )
 from loopd.stream import Assembler, Delta, Progress, Reasoning, Text
+from loopd.waits import Waits
 from tests.fakes.llama_server import Call, FakeLlama, Refusal, Reply
 from tests.fakes.model_client import Told, assembled, body, client, read
 
@@ -89,11 +90,11 @@ FAULTS: dict[str, tuple[Any, type[UpstreamError]]] = {
     "not JSON": (Reply(raw=(b"data: <html>\n\n",)), ServerProtocol),
     "the wrong shape": (Reply(raw=(b'data: {"choices":7}\n\n',)), ServerProtocol),
     "an end without a reason": (Reply(raw=(b"data: [DONE]\n\n",)), ServerProtocol),
-    "refused": (Refusal(status=400, message="no", type="invalid_request_error"), ServerRefused),
-    "refused with a page of a proxy": (Refusal(status=502, body=b"<html>Bad gateway</html>"), ServerRefused),
-    "refused with nothing": (Refusal(status=500, body=b""), ServerRefused),
-    "refused with JSON of another shape": (Refusal(status=500, body=b'["no"]'), ServerRefused),
-    "refused with deep JSON": (Refusal(status=500, body=b"[" * 100_000), ServerRefused),
+    "refused": (Refusal(status=400, message="no", type="invalid_request_error"), RequestRefused),
+    "refused with a page": (Refusal(status=403, body=b"<html>Forbidden</html>"), ServerRefused),
+    "refused with nothing": (Refusal(status=500, body=b""), RequestRefused),
+    "refused with JSON of another shape": (Refusal(status=500, body=b'["no"]'), RequestRefused),
+    "refused with deep JSON": (Refusal(status=500, body=b"[" * 100_000), RequestRefused),
     "200 but no stream": (Refusal(status=200, body=b'{"choices":[]}'), ServerProtocol),
     "a redirect": (Refusal(status=307, body=b"{}"), ServerRefused),
 }

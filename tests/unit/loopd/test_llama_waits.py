@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from bxcore.wire.channel import WaitReason
-from loopd.llama import Cancelled, CancelToken, ModelLoading, ServerAway, ServerLost, ServerSilent, SlotBusy
-from tests.fakes.llama_server import FakeLlama, Reply, Vanish
+from loopd.cancel import CancelToken
+from loopd.modelfaults import Cancelled, ModelLoading, ServerAway, ServerLost, ServerSilent, SlotBusy
+from tests.fakes.llama_server import FakeLlama, Refusal, Reply, Vanish
 from tests.fakes.model_client import Told, assembled, client, read
 
 
@@ -45,6 +46,15 @@ def test_a_connection_closed_before_the_headers_is_tried_again(fake: FakeLlama) 
     fake.say(Vanish(), Vanish(), Reply(text="Back."))
     assert assembled(read(client(fake))).content == "Back."
     assert len(fake.completions) == 3
+
+
+def test_a_gateway_that_reaches_nobody_is_tried_again(fake: FakeLlama) -> None:
+    page = Refusal(status=502, body=b"<html>Bad gateway</html>")
+    fake.say(page, Reply(text="Back."))
+    assert assembled(read(client(fake))).content == "Back."
+    fake.say(*[page] * 100)
+    with pytest.raises(ServerAway, match="HTTP 502"):
+        read(client(fake, connect_ms=300))
 
 
 def test_a_server_that_breaks_at_each_request_is_not_asked_for_ever(fake: FakeLlama) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bxcore.errors import UpstreamError
 from loopd import modelfaults
-from loopd.modelfaults import ContextFull, ModelLoading, ServerLost, ServerRefused
+from loopd.modelfaults import ContextFull, ModelLoading, RequestRefused, ServerAway, ServerLost, ServerRefused
 
 TOO_LONG = {
     "code": 400,
@@ -20,15 +20,16 @@ LOADING = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
 ANSWERS: dict[str, tuple[int, Any, type[UpstreamError]]] = {
     "loading": (503, {"error": LOADING}, ModelLoading),
     "loading, said by a router": (503, {"error": "model is loading"}, ModelLoading),
-    "another 503": (503, {"error": {"message": "no slot available", "type": "x"}}, ServerRefused),
+    "another 503": (503, {"error": {"message": "no slot available", "type": "x"}}, ServerAway),
     "too long": (400, {"error": TOO_LONG}, ContextFull),
     "too long, without sizes": (400, {"error": {"type": "exceed_context_size_error"}}, ContextFull),
-    "any other request error": (400, {"error": {"message": "no", "type": "invalid_request_error"}}, ServerRefused),
-    "a server error": (500, {"error": {"message": "no", "type": "server_error"}}, ServerRefused),
-    "a page of a proxy": (502, None, ServerRefused),
-    "an error of another shape": (400, {"error": [1]}, ServerRefused),
+    "any other request error": (400, {"error": {"message": "no", "type": "invalid_request_error"}}, RequestRefused),
+    "a server error": (500, {"error": {"message": "no", "type": "server_error"}}, RequestRefused),
+    "a page of a proxy": (502, None, ServerAway),
+    "too many requests": (429, {"error": "slow down"}, ServerAway),
+    "an error of another shape": (400, {"error": [1]}, RequestRefused),
     "no error at all": (404, {"detail": "x"}, ServerRefused),
-    "a list": (500, [1], ServerRefused),
+    "a list": (500, [1], RequestRefused),
 }
 
 
@@ -78,5 +79,6 @@ def test_the_servers_words_are_quoted_on_one_line_and_cut() -> None:
 
 def test_every_fault_has_a_code_of_its_own() -> None:
     faults = [kind for kind in vars(modelfaults).values() if isinstance(kind, type) and issubclass(kind, UpstreamError)]
-    codes = [kind.code for kind in faults if kind is not UpstreamError]
+    alike = (UpstreamError, RequestRefused)  # a refusal of what was asked is shown as any other refusal
+    codes = [kind.code for kind in faults if kind not in alike]
     assert len(codes) == len(set(codes)) > 8
