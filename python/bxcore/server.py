@@ -10,7 +10,7 @@ import itertools
 import socket
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
@@ -96,11 +96,15 @@ class Server:
         """Make `serve` drain and return. Any thread, signal handlers too; harmless when repeated."""
         self._entrance.stop()
 
-    def serve(self) -> None:
-        """Accept and serve until `stop`; then let requests in progress finish, up to the drain deadline."""
+    def serve(self, *, before_drain: Callable[[], None] = lambda: None) -> None:
+        """Accept and serve until `stop`; then let requests in progress finish, up to the drain deadline.
+
+        `before_drain` is called in between, in this thread: what takes locks has no place in a signal handler.
+        """
         log.info("serving doors=%s", ",".join(door.name for door in self._doors.values()))
         for listening, connection in self._entrance.connections():
             self._admit(self._doors[listening], connection)
+        before_drain()
         left = self._drain()
         self._entrance.close()
         log.info("stopped workers_left=%d", left)

@@ -7,16 +7,16 @@ the model server in the background, and is ready when the tests pass. A test tha
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from bxcore import config, daemon, listener, logs
-from bxcore.deadline import Deadline, SystemClock
-from bxcore.errors import ConfigError
+from bxcore.deadline import Clock, Deadline, SystemClock
 from bxcore.files import DiskFiles
 from bxcore.server import Door, Server
 from bxcore.settings.loopd import LoopdSettings
+from bxcore.wire.channel import WaitReason
 from loopd import baseline, selftest, toolbox
 from loopd.brokerport import NoBroker
 from loopd.cancel import CancelToken
@@ -28,10 +28,12 @@ from loopd.selftest import Check
 from loopd.sessionlog import SessionStore
 from loopd.sessions import Sessions
 from loopd.slots import SlotGate
-from loopd.waits import Waits
+from loopd.waits import OnWait, Waits
 from loopd.watch import ServerWatch
 
 _DRAIN_SECONDS = 5
+_JOIN_MS = 1_000
+"""For turns that nobody listens to; the others have ended while the server drained."""
 
 log = logs.get("loopd")
 
@@ -46,22 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(config_path: Path) -> int:
     settings = config.load(config_path, LoopdSettings)
-    parts, watch = _parts(settings, _zone(settings))
+    parts, watch = _parts(settings, ZoneInfo(settings.time_zone))
     store = SessionStore(settings.state / "sessions", files=DiskFiles(), clock=parts.clock)
     sessions = Sessions(parts, store)
     channel = Channel(parts, sessions=sessions, reports=Reports(store), watch=watch)
     server = Server(_doors(settings, channel), clock=parts.clock, drain_seconds=_DRAIN_SECONDS)
-
-    def stop() -> None:
-        # Turns first: the server waits for its workers, and they wait for the turns' last events.
-        sessions.interrupt()
-        server.stop()
-
-    daemon.stop_on_signal(stop)
+    daemon.stop_on_signal(server.stop)
     watch.start(on_ready=_say_ready, on_failure=server.stop)
-    server.serve()
+    # Turns end before the workers are waited for: those wait for the turns' last events.
+    server.serve(before_drain=sessions.interrupt)
     watch.stop()
-    left = sessions.join(Deadline.after(parts.clock, milliseconds=_DRAIN_SECONDS * 1000))
+    left = sessions.join(Deadline.after(parts.clock, milliseconds=_JOIN_MS))
     log.info("stopped turns_left=%d", left)
     if watch.failure is not None:
         raise watch.failure
@@ -74,27 +71,40 @@ def _parts(settings: LoopdSettings, zone: ZoneInfo) -> tuple[Parts, ServerWatch]
         slot_ms=settings.infer.slot_wait_ms,
         load_ms=settings.infer.load_wait_ms,
         liveness_ms=settings.infer.liveness_ms,
+        stall_ms=settings.infer.stall_ms,
         connect_ms=settings.infer.connect_ms,
     )
     server = ModelServer(settings.infer.socket, clock=clock, waits=waits, model=settings.infer.model)
     gate = SlotGate(clock)
-    watch = ServerWatch(
-        server=server, settings=settings, clock=clock, test=lambda: _test(server, settings, gate, clock)
-    )
+
+    def test(cancel: CancelToken, on_wait: OnWait) -> Sequence[Check]:
+        return _test(server, settings, gate, clock, cancel=cancel, on_wait=on_wait)
+
+    watch = ServerWatch(server=server, settings=settings, clock=clock, test=test)
     box = toolbox.Toolbox(clock=clock, broker=NoBroker(), zone=zone)
     return Parts(clock=clock, settings=settings, server=server, gate=gate, toolbox=box, watch=watch), watch
 
 
-def _test(server: ModelServer, settings: LoopdSettings, gate: SlotGate, clock: SystemClock) -> Iterable[Check]:
+def _test(
+    server: ModelServer,
+    settings: LoopdSettings,
+    gate: SlotGate,
+    clock: Clock,
+    *,
+    cancel: CancelToken,
+    on_wait: OnWait,
+) -> Sequence[Check]:
     """The self-test asks on the background slot alone: the main slot's cache belongs to the conversations."""
     front = baseline.make(sampling=settings.sampling, tools=toolbox.core_schemas())
+    limit_ms = settings.limits.gate_wait_ms
     with gate.held(
         settings.slots.background,
-        cancel=CancelToken(),
-        deadline=Deadline.after(clock, milliseconds=settings.limits.gate_wait_ms),
-        on_wait=lambda _: None,
+        cancel=cancel,
+        deadline=Deadline.after(clock, milliseconds=limit_ms),
+        on_wait=lambda waited_ms: on_wait(WaitReason.OTHER_TURN, waited_ms, limit_ms),
     ):
-        yield from selftest.run(server, settings=settings, baseline=front)
+        # All of them before the slot is given back: whoever reads the checks may take long over it.
+        return list(selftest.run(server, settings=settings, baseline=front, cancel=cancel, on_wait=on_wait))
 
 
 def _doors(settings: LoopdSettings, channel: Channel) -> list[Door]:
@@ -109,15 +119,6 @@ def _doors(settings: LoopdSettings, channel: Channel) -> list[Door]:
         for name, path in paths.items()
         if path is not None
     ]
-
-
-def _zone(settings: LoopdSettings) -> ZoneInfo:
-    try:
-        return ZoneInfo(settings.time_zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigError(
-            "time_zone: expected an IANA zone name that this machine knows, such as Europe/Berlin"
-        ) from None
 
 
 def _say_ready() -> None:

@@ -17,6 +17,9 @@ from bxcore.settings.loopd import Sampling
 
 FORMAT = 1
 
+_PING_SECONDS = 5
+"""The server's own interval is as long as loopd waits for a byte: a slow batch would look like a dead server."""
+
 
 class BaselineChanged(StateError):
     """The baseline file is not the one that the session was started with."""
@@ -43,6 +46,7 @@ class Baseline:
         return (
             f'{{{name}"id_slot":{slot},"stream":true,"stream_options":{{"include_usage":true}},'
             f'"return_progress":true,"timings_per_token":true,"reasoning_control":true,"cache_prompt":true,'
+            f'"sse_ping_interval":{_PING_SECONDS},'
             f'{self.sampling},"tools":{self.tools},"messages":['
         ).encode()
 

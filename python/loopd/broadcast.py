@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 from bxcore.wire.channel import ReasoningDelta, TextDelta
+from bxcore.wire.control import WireFault
 
 MAX_BEHIND = 8_192
 """Events that a listener may lag behind before it is let go."""
@@ -24,6 +25,8 @@ class Listener:
 
     def __init__(self, *, step: int, reasoning: str, text: str) -> None:
         self.step, self.reasoning, self.text = step, reasoning, text
+        self.fault: WireFault | None = None
+        """Why the events ended without a turn_ended; set before they end."""
         self.lagged = False
         self._events: queue.Queue[object] = queue.Queue(MAX_BEHIND)
 
@@ -59,6 +62,7 @@ class Broadcast:
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._over = False
+        self._fault: WireFault | None = None
         self._step = 0
         self._reasoning: list[str] = []
         self._text: list[str] = []
@@ -68,6 +72,7 @@ class Broadcast:
         with self._lock:
             listener = Listener(step=self._step, reasoning="".join(self._reasoning), text="".join(self._text))
             if self._over:
+                listener.fault = self._fault
                 listener.put(_END)
             else:
                 self._listeners.append(listener)
@@ -89,11 +94,14 @@ class Broadcast:
             if any(listener.lagged for listener in self._listeners):
                 self._listeners = [listener for listener in self._listeners if not listener.lagged]
 
-    def end(self) -> None:
-        """There will be no more events."""
+    def end(self, fault: WireFault | None = None) -> None:
+        """There will be no more events; `fault` says why, where the turn did not come to its end."""
         with self._lock:
-            self._over = True
+            if self._over:
+                return
+            self._over, self._fault = True, fault
             for listener in self._listeners:
+                listener.fault = fault
                 listener.put(_END)
             self._listeners = []
 

@@ -4,9 +4,7 @@ Every call gets exactly one result, whatever happens: history with an unanswered
 Threads: runs in its turn's thread.
 """
 
-import logging
-
-from bxcore import sanitize
+from bxcore import logs, sanitize
 from bxcore.errors import UpstreamError
 from bxcore.ids import CallId
 from bxcore.wire.channel import ToolCalled, ToolReturned, TurnEnding
@@ -17,7 +15,7 @@ from loopd.parts import Conversation, Parts, Tell
 from loopd.records import ToolCall, ToolResult
 from loopd.toolbox import CheckedCall, Outcome, RefusedCall
 
-log = logging.getLogger(__name__)
+log = logs.get("calls")
 
 
 class TurnMustEnd(Exception):

@@ -4,10 +4,10 @@ The request table is at the end. Threads: a worker of the server for each connec
 a turn's events and may leave at any time without the turn noticing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from bxcore.errors import BadMessage, BoxmakerError
+from bxcore.errors import BadMessage, BoxmakerError, UpstreamError
 from bxcore.server import Handler, PeerGone, Request
 from bxcore.wire import channel as wire
 from bxcore.wire.control import ErrorCode, WireFault
@@ -16,6 +16,7 @@ from loopd.broadcast import Lagged, Listener
 from loopd.faults import NotReady, NoTurn, TextTooLong
 from loopd.parts import Parts
 from loopd.reports import Reports
+from loopd.selftest import Check
 from loopd.session import Accepted, Followed, Session
 from loopd.sessions import Sessions
 from loopd.watch import ServerWatch
@@ -24,6 +25,9 @@ Message = TypeVar("Message")
 
 _LOOK_SECONDS = 1.0
 """How often a worker that waits for events looks whether its client is still there."""
+
+
+_UNKNOWN = WireFault(code=ErrorCode.INTERNAL, detail="the events of this turn broke off; look it up with turn_follow")
 
 
 class Channel:
@@ -104,8 +108,7 @@ class Channel:
             _tell(request, event)
             if isinstance(event, wire.TurnEnded):
                 return
-        detail = "loopd is stopping; the message is kept and belongs to the session's next turn"
-        request.answer(WireFault(code=ErrorCode.NOT_READY, detail=detail), final=True)
+        request.answer(listener.fault or _UNKNOWN, final=True)
 
     def _turn_cancel(self, request: Request, message: wire.TurnCancel) -> None:
         turn = self._sessions.cancel(message.session)
@@ -138,7 +141,7 @@ class Channel:
 
     def _self_test(self, request: Request, _: wire.SelfTest) -> None:
         passed = failed = 0
-        for check in self._watch.checks():
+        for check in self._checks():
             passed, failed = (passed + 1, failed) if check.passed else (passed, failed + 1)
             request.answer(
                 wire.CheckResult(
@@ -151,6 +154,13 @@ class Channel:
                 final=False,
             )
         request.answer(wire.SelfTestEnd(passed=passed, failed=failed), final=True)
+
+    def _checks(self) -> Iterable[Check]:
+        try:
+            return self._watch.checks()
+        except UpstreamError as fault:
+            expected = "a model server that can be asked"
+            return [Check(name="self-test", passed=False, expected=expected, found=fault.detail, runbook=fault.code)]
 
     def _loop_status(self, request: Request, _: wire.LoopStatus) -> None:
         slots = self._parts.settings.slots

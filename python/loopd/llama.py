@@ -19,42 +19,21 @@ from bxcore.wire.channel import WaitReason
 from loopd import modelfaults, serverinfo, stream
 from loopd.cancel import CancelToken
 from loopd.modelfaults import (
-    Cancelled,
-    ContextFull,
     ModelLoading,
     ServerAway,
-    ServerLost,
     ServerProtocol,
-    ServerRefused,
     ServerSilent,
-    SlotBusy,
 )
 from loopd.serverinfo import Props, SlotState
 from loopd.stream import Delta
 from loopd.unixhttp import Exchange, Guard, Watch
 from loopd.waits import Liveness, Look, OnWait, Patience, Queue, Until, Waits
 
-__all__ = [
-    "CancelToken",
-    "Cancelled",
-    "ContextFull",
-    "ModelLoading",
-    "ModelServer",
-    "Props",
-    "ServerAway",
-    "ServerLost",
-    "ServerProtocol",
-    "ServerRefused",
-    "ServerSilent",
-    "SlotBusy",
-    "SlotState",
-    "Waits",
-]
-
 _MAX_ANSWER = 64 * 1024 * 1024
 """Bytes of one JSON answer; the tokens of a full context as JSON make a few MB."""
 
 _LOOK_MS = 1_000
+_ORDER_MS = 2_000
 _LOADING_LOOK_MS = 500
 _AWAY_RETRY_MS = 250
 
@@ -77,21 +56,29 @@ class ModelServer:
         with cancel.waking() as wake:
             call = _Call(body, cancel=cancel, wake=wake, on_wait=on_wait)
             with closing(self._accepted(call)) as exchange:
-                exchange.guard.watch = Liveness(self._clock, limit_ms=self._waits.liveness_ms)
+                alive = Liveness(self._clock, limit_ms=self._waits.liveness_ms, stall_ms=self._waits.stall_ms)
+                exchange.guard.watch = alive
                 if exchange.content_type != "text/event-stream":
                     raise ServerProtocol(
                         f"the model server answered {exchange.content_type or 'nothing'}, not a stream"
                     )
-                yield from stream.deltas(exchange.pieces())
+                for delta in stream.deltas(exchange.pieces()):
+                    alive.moved()
+                    yield delta
 
     def end_reasoning(self, completion_id: str) -> bool:
         """Tell a running completion to stop thinking; say whether the server took the order."""
         order = self._naming_model({"id": completion_id, "action": "reasoning_end"})
-        return self._ask("POST", "/v1/chat/completions/control", order).get("success") is True
+        # The reply streams on meanwhile and is read by the same thread: a late answer is none.
+        guard = Guard(self._until(_ORDER_MS), {})
+        return self._ask("POST", "/v1/chat/completions/control", order, guard=guard).get("success") is True
 
-    def props(self) -> Props:
-        """Return what the server serves. Raises ModelLoading while it is not ready."""
-        return serverinfo.props(self._ask("GET", self._of_model("/props")))
+    def props(self, *, cancel: CancelToken | None = None) -> Props:
+        """Return what the server serves. Raises ModelLoading while it is not ready, and Cancelled."""
+        token = cancel or CancelToken()
+        with token.waking() as wake:
+            guard = Guard(self._until(self._waits.liveness_ms), {wake: token.check})
+            return serverinfo.props(self._ask("GET", self._of_model("/props"), guard=guard))
 
     def slots(self) -> tuple[SlotState, ...]:
         """Return the state of each slot. Not more often than every 2 s: see docs/inference-contract.md."""
@@ -228,7 +215,9 @@ class _Call:
 
     def pause(self, milliseconds: int) -> None:
         """Sleep; raises Cancelled."""
-        select.select([self.wake], [], [], milliseconds / 1000)
+        poll = select.poll()  # not select(): descriptors may lie beyond 1023
+        poll.register(self.wake, select.POLLIN)
+        poll.poll(milliseconds)
         self.cancel.check()
 
 

@@ -6,25 +6,18 @@ from typing import Protocol
 import attrs
 
 from bxcore.deadline import Clock
-from bxcore.errors import UpstreamError
 from bxcore.ids import CallId, SessionId
 from bxcore.settings.loopd import LoopdSettings
-from bxcore.wire.channel import WaitReason
 from loopd.cancel import CancelToken
 from loopd.history import History
 from loopd.llama import ModelServer
 from loopd.records import Record
 from loopd.slots import SlotGate
 from loopd.toolbox import Toolbox
+from loopd.waits import OnWait
 
 Tell = Callable[[object], None]
 """Takes an event of a turn (bxcore.wire.channel) to whoever listens; never blocks."""
-
-
-class ModelChanged(UpstreamError):
-    """The server serves something else than what was tested, and may not or does not pass the tests."""
-
-    code = "model_changed"
 
 
 class Watch(Protocol):
@@ -35,8 +28,11 @@ class Watch(Protocol):
         """Context of one slot, in tokens."""
         ...
 
-    def confirm(self, *, cancel: CancelToken, on_wait: Callable[[WaitReason, int, int], None]) -> None:
-        """Return where the next request may be sent. Raises ModelChanged, Cancelled or another UpstreamError."""
+    def confirm(self, *, cancel: CancelToken, on_wait: OnWait) -> bool:
+        """Return where the next request may be sent; say whether it is a changed server that passed the tests.
+
+        Raises ModelChanged, Cancelled, ServerAway and the other faults that mean "not now"; never a refusal.
+        """
         ...
 
     def doubt(self) -> None:

@@ -49,6 +49,11 @@ class Prompt:
         """Each message as the bytes that are sent."""
         return self._messages
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Size of the messages that no turn has taken up yet, in bytes of UTF-8."""
+        return sum(len(text.encode()) for text in self._waiting.values())
+
     def body(self, head: bytes) -> bytes:
         """Return the request: `head` (which ends in `"messages":[`), the messages, `]}`."""
         return head + b",".join(self._messages) + b"]}"

@@ -140,12 +140,16 @@ class ThinkingCap:
 
 @attrs.frozen(kw_only=True)
 class TurnEnd:
-    """The turn is over. `dropped`: the server refused to read its messages; they leave the prompt again."""
+    """The turn is over. `dropped`: the server refused to read its messages; they leave the prompt again.
+
+    `sentence` joins the prompt where there was no answer; `detail` is for the owner alone.
+    """
 
     time: Timestamp
     turn: int
     ending: TurnEnding
     sentence: str | None
+    detail: str | None
     dropped: bool
 
 

@@ -3,7 +3,7 @@
 Threads: runs in its turn's thread; `so_far` may be read from others.
 """
 
-import attrs
+from contextlib import closing
 
 from bxcore import logs
 from bxcore.deadline import Deadline
@@ -12,7 +12,7 @@ from bxcore.wire.channel import PromptProgress, ReasoningDelta, TextDelta, TurnN
 from loopd import runaway
 from loopd.cancel import CancelToken
 from loopd.parts import Parts, Tell
-from loopd.stream import Assembler, Completion, Delta, Progress, Reasoning, Text
+from loopd.stream import Assembler, Cap, Completion, Delta, Progress, Reasoning, Text
 
 _LOOK_EVERY_CHARS = 500
 _MAY_COME_BACK_CHANGED = frozenset({WaitReason.SERVER_AWAY, WaitReason.MODEL_LOADING})
@@ -26,14 +26,6 @@ class ThinkingTooLong(Exception):
 
 class TextLoops(Exception):
     """The answer only repeats itself."""
-
-
-@attrs.frozen(kw_only=True)
-class Cap:
-    """The model reached its thinking cap: after how many tokens, and whether the server took the order."""
-
-    tokens: int
-    ended: bool
 
 
 class Reply:
@@ -59,10 +51,12 @@ class Reply:
             deadline=Deadline.after(self._parts.clock, milliseconds=limits.gate_wait_ms),
             on_wait=lambda waited: self._wait(WaitReason.OTHER_TURN, waited, limits.gate_wait_ms),
         ):
-            self._parts.watch.confirm(cancel=self._cancel, on_wait=self._wait)
-            for delta in self._parts.server.stream(body, cancel=self._cancel, on_wait=self._wait_to_send):
-                self._assembler.feed(delta)
-                self._show(delta)
+            self._confirm()
+            # Closed by name: whatever ends the loop, the server must see at once that we left.
+            with closing(self._parts.server.stream(body, cancel=self._cancel, on_wait=self._wait_to_send)) as deltas:
+                for delta in deltas:
+                    self._assembler.feed(delta)
+                    self._show(delta)
         return self._assembler.finish()
 
     def so_far(self) -> Completion:
@@ -77,7 +71,12 @@ class Reply:
         if reason in _MAY_COME_BACK_CHANGED:
             # The request is sent again after this, and must not meet a server that nobody has tested.
             self._parts.watch.doubt()
-            self._parts.watch.confirm(cancel=self._cancel, on_wait=self._wait)
+            self._confirm()
+
+    def _confirm(self) -> None:
+        if self._parts.watch.confirm(cancel=self._cancel, on_wait=self._wait):
+            text = "the model server has changed since the last request, and passed the self-test"
+            self._tell(TurnNotice(turn=self._turn, code="model_changed", text=text))
 
     def _show(self, delta: Delta) -> None:
         match delta:

@@ -8,8 +8,7 @@ from bxcore.wire.tools import DataClass
 from loopd import arguments
 from loopd.history import History
 from loopd.records import Assistant, CacheLoss, ThinkingCap, ToolCall, ToolResult, Usage
-from loopd.reply import Cap
-from loopd.stream import Completion, ReceivedCall
+from loopd.stream import Cap, Completion, ReceivedCall
 
 MAX_BROKEN_CHARS = 4_096
 """Of arguments that no server could read back, this much is kept for the owner to see."""

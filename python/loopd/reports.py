@@ -13,7 +13,7 @@ from bxcore.errors import BadMessage, StateError
 from bxcore.ids import SessionId
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import CacheRow, SessionRecord, SessionSummary, TurnEnded, TurnEnding
-from loopd import records, runaway
+from loopd import endings, records
 from loopd.faults import NoSession, NoTurn
 from loopd.records import Assistant, CacheLoss, SessionStart, TurnEnd, TurnStart, Usage, User
 from loopd.sessionlog import SessionStore
@@ -94,7 +94,7 @@ class Reports:
             turn=turn,
             ending=ending,
             text=text,
-            sentence=end.sentence if end else runaway.SENTENCES[ending],
+            sentence=endings.told(end.sentence, end.detail) if end else endings.sentence(ending),
             steps=steps,
             prompt=prompt,
             cached=cached,

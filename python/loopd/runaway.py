@@ -1,11 +1,10 @@
-"""What a reply means for the turn: run its calls, ask once more, or end, and in which words. Pure.
+"""What a reply means for the turn: run its calls, ask once more, or end. Pure.
 
 Holds the counters that stop a model in a loop: equal calls, empty replies, steps.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from enum import Enum, auto
 
 from bxcore.wire.channel import TurnEnding
@@ -17,27 +16,6 @@ NOT_RUN_AGAIN = (
     "not run: this is the same call with the same arguments as before in this turn, and its result is above. "
     "Use that result, or do something else."
 )
-
-SENTENCES: Mapping[TurnEnding, str] = {
-    TurnEnding.CANCELLED: "Stopped at the owner's request.",
-    TurnEnding.LENGTH: "The answer was cut off: it reached the length limit of one reply.",
-    TurnEnding.EMPTY: "The model gave an empty reply, and again when asked once more.",
-    TurnEnding.ONLY_THINKING: "The model thought, but gave no answer, and again when asked once more.",
-    TurnEnding.REPEATED_CALLS: "The turn was ended because the model kept making the same tool call.",
-    TurnEnding.REPEATED_TEXT: "The answer was ended because the model kept repeating the same words.",
-    TurnEnding.TOO_MANY_STEPS: "The turn was ended because it took too many steps without an answer.",
-    TurnEnding.CONTEXT_FULL: "This is more than fits into the model's context. Please start a new session.",
-    TurnEnding.SLOT_BUSY: "The model server was busy with other work for too long. Please try again later.",
-    TurnEnding.MODEL_LOADING: "The model server did not finish loading its model in time. Please try again later.",
-    TurnEnding.SERVER_SILENT: "The model server stopped sending in the middle of the reply.",
-    TurnEnding.SERVER_LOST: "The connection to the model server was lost before the reply was complete.",
-    TurnEnding.SERVER_REFUSED: "The model server refused the request, so the message was left out of the conversation.",
-    TurnEnding.MODEL_CHANGED: "The model server now serves something else than this loopd was started for.",
-    TurnEnding.STATE_FAILED: "The conversation could not be written to disk, so the turn was stopped.",
-    TurnEnding.INTERRUPTED: "Boxmaker was stopped in the middle of this turn.",
-    TurnEnding.INTERNAL: "The turn was stopped by a fault in Boxmaker. The log of loopd has the details.",
-}
-
 
 _LONGEST_PIECE = 200
 

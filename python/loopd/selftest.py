@@ -52,11 +52,10 @@ def run(
     on_wait: OnWait = lambda *_: None,
 ) -> Iterator[Check]:
     """Yield the checks as they are done. Raises ServerAway, ServerSilent, SlotBusy, ModelLoading, Cancelled."""
-    props = server.props()
+    props = server.props(cancel=cancel)
     yield _server(props)
     yield _context(props, settings)
-    slots = server.slots()
-    yield _slots(props, slots, settings)
+    yield from _guarded("slots", "selftest_slots", lambda: _slots(props, server.slots(), settings))
     yield _template(props, settings)
     model = _Model(server, settings, baseline, cancel or CancelToken(), on_wait)
     yield from _guarded("tool call", "selftest_tools", lambda: _tools(model))

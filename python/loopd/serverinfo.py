@@ -18,6 +18,9 @@ from loopd.modelfaults import ServerProtocol
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
 
 
+_LONGEST_NAME = 200
+
+
 @attrs.frozen(kw_only=True)
 class Props:
     """What is served. `model` is its alias or file name, `defaults` its sampling, for the eye.
@@ -62,7 +65,7 @@ def props(untrusted: Mapping[str, Any]) -> Props:
         template_tags=sanitize.tags_in_template(template),
         n_ctx=_count(defaults, "n_ctx"),
         total_slots=_count(untrusted, "total_slots"),
-        model=str(untrusted.get("model_alias") or PurePath(str(untrusted.get("model_path") or "unknown")).name),
+        model=_name(untrusted.get("model_alias") or PurePath(str(untrusted.get("model_path") or "unknown")).name),
         defaults=shown(_sampling(defaults)),
     )
 
@@ -90,6 +93,10 @@ def prompt(untrusted: Mapping[str, Any]) -> str:
 def shown(sampling: Mapping[str, float]) -> str:
     """Return sampling settings in words, for the eye."""
     return ", ".join(f"{name} {value:.4g}" for name, value in sampling.items()) or "not shown"
+
+
+def _name(untrusted: object) -> str:
+    return str(untrusted).encode("utf-8", "replace").decode()[:_LONGEST_NAME]
 
 
 def _slot(untrusted: object) -> SlotState:

@@ -6,28 +6,35 @@ written (that order is the log's order), never while the server or a tool is wai
 Invariant: a message is acknowledged only when it is on disk, and joins exactly one turn.
 """
 
-import logging
 import threading
 
 import attrs
 
-from bxcore import sanitize
+from bxcore import logs, sanitize
 from bxcore.errors import StateError
 from bxcore.ids import CallId, MessageKey, SessionId
-from bxcore.wire.channel import TurnEnded, TurnEnding, TurnStarted, TurnState
-from loopd import replyrecords, runaway
+from bxcore.wire.channel import TurnEnded, TurnEnding, TurnNotice, TurnStarted, TurnState
+from bxcore.wire.control import ErrorCode, WireFault
+from loopd import endings, replyrecords
 from loopd.baseline import Baseline
 from loopd.broadcast import Broadcast, Listener
 from loopd.cancel import CancelToken
+from loopd.faults import TooBusy
 from loopd.history import History
 from loopd.parts import Parts
 from loopd.records import Record, TurnEnd, TurnStart, User
 from loopd.sessionlog import OpenLog, StoredSession
 from loopd.turn import Turn
 
-log = logging.getLogger(__name__)
+log = logs.get("session")
 
-LOST_CALL = "lost in a restart: whether it took effect is not known, and it is not run again by itself"
+_STOPPING = WireFault(
+    code=ErrorCode.NOT_READY, detail="loopd is stopping; the message is kept and belongs to the session's next turn"
+)
+_UNWRITABLE = WireFault(
+    code=ErrorCode.STATE_UNWRITABLE,
+    detail="the message is on disk, but its turn could not begin; send it again with the same key",
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -65,6 +72,7 @@ class Session:
         self.id: SessionId = stored.id
         self.slot = parts.settings.slots.main
         self.history = History(baseline.system)
+        self._recovered = log_file.recovered
         self._head = baseline.head(slot=self.slot, model=parts.settings.infer.model)
         self._lock = threading.RLock()
         self._running: _Running | None = None
@@ -80,10 +88,15 @@ class Session:
     # -- for clients ----------------------------------------------------------------------------
 
     def say(self, key: MessageKey, text: str) -> Accepted:
-        """Take a message in, once for each key, and see to it that its turn runs. Raises StateError."""
+        """Take a message in, once for each key, and see to it that its turn runs.
+
+        Raises StateError and TooBusy; nothing is accepted then. What is accepted but cannot begin is told to the
+        listener, not raised: the message is on disk.
+        """
         with self._lock:
             known = self.history.turn_of(key)
             if known is None:
+                self._make_room(text)
                 self.write(User(time=self._parts.clock.now_ms(), key=key, content=sanitize.neutralise(text)))
             turn = known or self.history.turn + 1
             queued = self._running is not None and turn > self._running.number
@@ -140,7 +153,7 @@ class Session:
             self._stopping = True
             running = self._running
             if running is None:
-                self._next.end()
+                self._let_waiters_go()
         if running is not None:
             running.turn.interrupted = True
             running.cancel.cancel()
@@ -185,9 +198,19 @@ class Session:
             return self._running.broadcast.listen()
         return self._next.listen() if turn > self.history.turn else None
 
+    def _make_room(self, text: str) -> None:
+        limits, history = self._parts.settings.limits, self.history
+        size_bytes = history.prompt.waiting_bytes + len(text.encode())
+        if len(history.waiting) >= limits.waiting_messages or (history.waiting and size_bytes > limits.waiting_bytes):
+            raise TooBusy("as many messages wait for the session's next turn as may wait; let the turn end first")
+
     def _run_waiting(self) -> None:
-        if self._running is None and self.history.waiting and not self._stopping and not self.failed:
-            running = self._begin_turn()
+        if self._running is not None:
+            return
+        running = self._begin_next()
+        if running is None:
+            self._let_waiters_go()
+        else:
             self._thread = threading.Thread(target=self._run, name=f"turn-{self.id}", daemon=True)
             try:
                 self._thread.start()
@@ -203,8 +226,16 @@ class Session:
         turn = Turn(self._parts, self, number=number, cancel=cancel, tell=broadcast.tell)
         self._running = _Running(number=number, turn=turn, cancel=cancel, broadcast=broadcast)
         self._next = Broadcast()
+        log.info("turn began session=%s turn=%d messages=%d", self.id, number, len(keys))
         broadcast.tell(TurnStarted(turn=number, keys=keys))
+        self._tell_of_recovery(broadcast, number)
         return self._running
+
+    def _tell_of_recovery(self, broadcast: Broadcast, turn: int) -> None:
+        if self._recovered is not None:
+            text = f"the end of this session's log was unreadable and is set aside: {self._recovered.bytes} bytes"
+            broadcast.tell(TurnNotice(turn=turn, code="log_recovered", text=text))
+            self._recovered = None
 
     def _run(self) -> None:
         running = self._running
@@ -227,7 +258,7 @@ class Session:
             turn=running.number,
             ending=ending,
             text=self.history.last_text,
-            sentence=runaway.SENTENCES[ending],
+            sentence=endings.sentence(ending),
             steps=0,
             prompt=0,
             cached=0,
@@ -239,13 +270,21 @@ class Session:
     def _end_turn(self, running: _Running, ended: TurnEnded) -> _Running | None:
         """Tell the end; return the next turn, begun, where messages wait for one."""
         with self._lock:
+            log.info("turn ended session=%s turn=%d ending=%s", self.id, running.number, ended.ending.value)
             running.broadcast.tell(ended)
             running.broadcast.end()
             # Busy until then: a session that seems idle may be let go, and its log closed.
             self._running = self._begin_next()
-            if self._stopping or self.failed:
-                self._next.end()  # and stays so: whoever comes now is let go as well
+            if self._running is None:
+                self._let_waiters_go()
             return self._running
+
+    def _let_waiters_go(self) -> None:
+        """No turn will follow by itself: whoever waits for one, now or later, hears why."""
+        if self._stopping:
+            self._next.end(_STOPPING)
+        elif self.failed:
+            self._next.end(_UNWRITABLE)
 
     def _begin_next(self) -> _Running | None:
         if not self.history.waiting or self._stopping or self.failed:
@@ -254,7 +293,11 @@ class Session:
             return self._begin_turn()
         except StateError as fault:
             log.error("cannot begin the next turn session=%s code=%s", self.id, fault.code)
-            return None
+        except Exception:
+            # The thread's outermost frame, as in _taken.
+            log.exception("cannot begin the next turn session=%s code=internal", self.id)
+            self.failed = True
+        return None
 
     def _finish_what_a_restart_cut_off(self) -> None:
         """A turn that was killed gets its missing results and its end, so that the session can go on."""
@@ -262,8 +305,9 @@ class Session:
         if turn is None:
             return
         now = self._parts.clock.now_ms()
-        lost = replyrecords.lost_results(self.history, time=now, turn=turn, why=LOST_CALL)
-        sentence = runaway.SENTENCES[TurnEnding.INTERRUPTED]
-        end = TurnEnd(time=now, turn=turn, ending=TurnEnding.INTERRUPTED, sentence=sentence, dropped=False)
+        lost = replyrecords.lost_results(self.history, time=now, turn=turn, why=endings.LOST_CALL)
+        ending = TurnEnding.INTERRUPTED
+        words = endings.sentence(ending)
+        end = TurnEnd(time=now, turn=turn, ending=ending, sentence=words, detail=None, dropped=False)
         self.write(*lost, end)
         log.info("completed an interrupted turn session=%s turn=%d lost_calls=%d", self.id, turn, len(lost))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from bxcore import ids, jsonl
+from bxcore import ids, jsonl, logs
 from bxcore.deadline import Clock
 from bxcore.errors import BadMessage
 from bxcore.files import Files, StateMissing, StateUnreadable
@@ -20,6 +20,8 @@ from loopd import baseline, records
 from loopd.baseline import Baseline
 from loopd.faults import SessionDamaged
 from loopd.records import Record, SessionStart
+
+log = logs.get("sessionlog")
 
 EPOCH = 0
 """Sessions have one epoch so far."""
@@ -38,6 +40,8 @@ class OpenLog:
 
     def __init__(self, directory: Path, writer: JsonlWriter, files: Files) -> None:
         self._directory, self._writer, self._files = directory, writer, files
+        self.recovered = writer.recovery
+        """What opening had to set aside, or None."""
 
     def append(self, *new: Record) -> None:
         """Write the records; durable when it returns. Raises StateError, and is of no more use then."""
@@ -106,8 +110,10 @@ class SessionStore:
     def open(self, session: SessionId) -> tuple[StoredSession, Baseline, OpenLog]:
         """Open a session to go on with it. Raises SessionDamaged, StateError; nothing is changed then."""
         front = self._check(session)
-        log_file = self._open_log(session)
-        return StoredSession(id=session, records=self.read(session)), front, log_file
+        # All of it before the log is opened for writing: opening may add a recovery record, and a damaged
+        # session is not written to.
+        found = list(self.read(session))
+        return StoredSession(id=session, records=iter(found)), front, self._open_log(session)
 
     def read(self, session: SessionId) -> Iterator[Record]:
         """Yield the records. Raises SessionDamaged at the first line that is neither whole nor explained."""
@@ -142,6 +148,11 @@ class SessionStore:
     def _open_log(self, session: SessionId) -> OpenLog:
         path = self._log_path(session)
         writer = JsonlWriter.open(path, self._files, clock=self._clock, encode=records.to_value)
+        if writer.recovery is not None:
+            where, size_bytes = writer.recovery.line, writer.recovery.bytes
+            log.warning(
+                "set aside a torn end session=%s line=%d bytes=%d code=log_recovered", session, where, size_bytes
+            )
         return OpenLog(path.parent, writer, self._files)
 
     def _log_path(self, session: SessionId) -> Path:

@@ -69,7 +69,7 @@ class Sessions:
         return len(self._live())
 
     def interrupt(self) -> None:
-        """End every running turn as interrupted and start no other. Returns at once; signal handlers may call it."""
+        """End every running turn as interrupted and start no other. Returns at once."""
         self._stopping = True  # first, so that a session which is opened meanwhile sees it
         for session in self._live():
             session.stop()
@@ -96,8 +96,17 @@ class Sessions:
                 with self._lock:
                     current = self._entries.get(session) is entry
                 if current:
-                    yield entry
+                    try:
+                        yield entry
+                    finally:
+                        self._forget_if_empty(session, entry)
                     return
+
+    def _forget_if_empty(self, session: SessionId, entry: _Entry) -> None:
+        # Else names that nobody ever used would push real sessions out.
+        if entry.session is None:
+            with self._lock:
+                self._entries.pop(session, None)
 
     def _let_idle_ones_go(self, *, keep: SessionId) -> None:
         spare = len(self._entries) - self._parts.settings.limits.open_sessions

@@ -1,6 +1,8 @@
 """The gate in front of each server slot: one request at a time, first come first served.
 
-Held for one request, never across a tool call, so conversations interleave step by step.
+Held for one request, never across a tool call, so conversations interleave step by step. A thread
+that holds a slot may pass again: a server that changed is tested by the very turn that noticed,
+and a server with one slot has no other to test on.
 Threads: called by every turn; the lock is never held while waiting for the server.
 """
 
@@ -29,7 +31,7 @@ class SlotGate:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._queues: defaultdict[int, deque[object]] = defaultdict(deque)
+        self._queues: defaultdict[int, deque[int]] = defaultdict(deque)  # thread idents, the holder first
 
     @contextmanager
     def held(
@@ -39,10 +41,15 @@ class SlotGate:
 
         Raises Cancelled, or GateTimeout when the deadline passes first.
         """
-        ticket = object()
-        queue = self._queues[slot]
+        ticket = threading.get_ident()
         with self._changed:
-            queue.append(ticket)
+            queue = self._queues[slot]
+            inside = ticket in queue
+            if not inside:
+                queue.append(ticket)
+        if inside:
+            yield
+            return
         try:
             self._wait(queue, ticket, cancel=cancel, deadline=deadline, on_wait=on_wait)
             yield
@@ -53,8 +60,8 @@ class SlotGate:
 
     def _wait(
         self,
-        queue: deque[object],
-        ticket: object,
+        queue: deque[int],
+        ticket: int,
         *,
         cancel: CancelToken,
         deadline: Deadline,
@@ -63,7 +70,7 @@ class SlotGate:
         began = told = self._clock.monotonic_ms()
         while True:
             with self._changed:
-                if queue[0] is ticket or self._changed.wait_for(lambda: queue[0] is ticket, _LOOK_SECONDS):
+                if queue[0] == ticket or self._changed.wait_for(lambda: queue[0] == ticket, _LOOK_SECONDS):
                     return
             cancel.check()
             if deadline.passed():

@@ -17,6 +17,7 @@ from loopd.modelfaults import ServerLost, ServerProtocol
 from loopd.sse import EventReader
 
 MAX_CALLS = 256
+_LONGEST_REASON = 64
 _DONE = b"[DONE]"
 _T = TypeVar("_T")
 
@@ -144,7 +145,7 @@ class DeltaReader:
             raise ServerProtocol("the field choices holds something else than one choice")
         reason = _field(choice, "finish_reason", str)
         if reason is not None:
-            self._reason = reason
+            self._reason = _clean(reason)[:_LONGEST_REASON]
         delta = _field(choice, "delta", dict)
         if not delta:
             return
@@ -271,6 +272,14 @@ class Completion:
     cached: int
     predicted: int
     reasoning_tokens: int
+
+
+@attrs.frozen(kw_only=True)
+class Cap:
+    """The model reached its thinking cap: after how many tokens, and whether the server took the order."""
+
+    tokens: int
+    ended: bool
 
 
 class Assembler:

@@ -5,53 +5,54 @@ acknowledges it is told. Threads: a turn runs in its own thread; it outlives the
 Invariants: INV-5 (see prompt.py), INV-6.
 """
 
-import logging
 from collections.abc import Mapping
 
 import attrs
 
+from bxcore import logs
 from bxcore.errors import StateError, UpstreamError
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import StepUsage, TurnEnded, TurnEnding, TurnNotice
-from loopd import modelfaults, replyrecords, runaway
+from loopd import endings, modelfaults, replyrecords, runaway
 from loopd.calls import CallRunner, TurnMustEnd
 from loopd.cancel import CancelToken
 from loopd.modelfaults import Cancelled
-from loopd.parts import Conversation, ModelChanged, Parts, Tell
+from loopd.parts import Conversation, Parts, Tell
 from loopd.records import CacheLoss, Nudge, ThinkingCap, ToolCall, TurnEnd, Usage
 from loopd.reply import Reply, TextLoops, ThinkingTooLong
 from loopd.runaway import Next
 from loopd.slots import GateTimeout
 from loopd.stream import Completion
 
-log = logging.getLogger(__name__)
+log = logs.get("turn")
 
-LOST_CALL = "lost in a fault of Boxmaker: whether it took effect is not known"
 
 _ENDING_OF: Mapping[type[Exception], TurnEnding] = {
     Cancelled: TurnEnding.CANCELLED,
     ThinkingTooLong: TurnEnding.ONLY_THINKING,
     TextLoops: TurnEnding.REPEATED_TEXT,
     GateTimeout: TurnEnding.SLOT_BUSY,
-    ModelChanged: TurnEnding.MODEL_CHANGED,
+    modelfaults.ModelChanged: TurnEnding.MODEL_CHANGED,
     modelfaults.SlotBusy: TurnEnding.SLOT_BUSY,
     modelfaults.ModelLoading: TurnEnding.MODEL_LOADING,
     modelfaults.ServerSilent: TurnEnding.SERVER_SILENT,
-    modelfaults.ServerAway: TurnEnding.SERVER_LOST,
+    modelfaults.ServerAway: TurnEnding.SERVER_AWAY,
     modelfaults.ServerLost: TurnEnding.SERVER_LOST,
-    modelfaults.ServerProtocol: TurnEnding.SERVER_LOST,
+    modelfaults.ServerProtocol: TurnEnding.SERVER_PROTOCOL,
     modelfaults.ServerRefused: TurnEnding.SERVER_REFUSED,
+    modelfaults.RequestRefused: TurnEnding.SERVER_REFUSED,
     modelfaults.ContextFull: TurnEnding.CONTEXT_FULL,
 }
 
-_DROPPING = frozenset({modelfaults.ContextFull, modelfaults.ServerRefused})
+_DROPPING = frozenset({modelfaults.ContextFull, modelfaults.RequestRefused})
 """Faults after which the turn's messages leave the prompt: the server would refuse them for ever."""
 
 
 class _Ended(Exception):
     def __init__(self, ending: TurnEnding, *, detail: str = "", dropped: bool = False) -> None:
         super().__init__(ending.value)
-        self.ending, self.detail, self.dropped = ending, detail, dropped
+        self.ending, self.dropped = ending, dropped
+        self.words = endings.sentence(ending, dropped=dropped), endings.detail(ending, detail)
 
 
 @attrs.define
@@ -82,7 +83,7 @@ class Turn:
             turn=self._number,
             ending=end.ending,
             text=self._session.history.last_text,
-            sentence=_sentence(end),
+            sentence=endings.told(*end.words),
             elapsed_ms=self._parts.clock.monotonic_ms() - began_ms,
             **attrs.asdict(self._totals),
         )
@@ -169,8 +170,9 @@ class Turn:
 
     def _record_end(self, end: _Ended) -> _Ended:
         now, turn = self._now(), self._number
-        record = TurnEnd(time=now, turn=turn, ending=end.ending, sentence=_sentence(end), dropped=end.dropped)
-        lost = replyrecords.lost_results(self._session.history, time=now, turn=turn, why=LOST_CALL)
+        words, detail = end.words
+        record = TurnEnd(time=now, turn=turn, ending=end.ending, sentence=words, detail=detail, dropped=end.dropped)
+        lost = replyrecords.lost_results(self._session.history, time=now, turn=turn, why=endings.LOST_CALL)
         try:
             self._session.write(*lost, record)
         except StateError as fault:
@@ -179,18 +181,6 @@ class Turn:
 
     def _now(self) -> Timestamp:
         return self._parts.clock.now_ms()
-
-
-def _sentence(end: _Ended) -> str | None:
-    words = runaway.SENTENCES.get(end.ending)
-    if words is None:
-        return None
-    detail = f" ({end.detail})" if end.detail and end.ending in _EXPLAINED else ""
-    return f"{words.removesuffix('.')}{detail}." if detail else words
-
-
-_EXPLAINED = frozenset({TurnEnding.SERVER_REFUSED, TurnEnding.MODEL_CHANGED, TurnEnding.CONTEXT_FULL})
-"""Endings whose sentence is worth the server's own numbers or words."""
 
 
 def _present(*records: CacheLoss | ThinkingCap | None) -> list[CacheLoss | ThinkingCap]:

@@ -31,6 +31,7 @@ class Waits:
     slot_ms: int = 600_000
     load_ms: int = 180_000
     liveness_ms: int = 30_000
+    stall_ms: int = 600_000
     connect_ms: int = 5_000
 
 
@@ -60,21 +61,31 @@ class Until:
 
 
 class Liveness:
-    """Any byte starts the time anew. Ours spent between two reads does not count against the server."""
+    """Any byte starts the time anew. Ours spent between two reads does not count against the server.
 
-    def __init__(self, clock: Clock, *, limit_ms: int) -> None:
-        self._clock, self._limit_ms = clock, limit_ms
+    Pings alone keep nobody waiting for ever: without a delta for `stall_ms` the reply counts as dead.
+    """
+
+    def __init__(self, clock: Clock, *, limit_ms: int, stall_ms: int) -> None:
+        self._clock, self._limit_ms, self._stall_ms = clock, limit_ms, stall_ms
+        self.moved()
         self.begin()
+
+    def moved(self) -> None:
+        """The reply said something."""
+        self._stalled_at_ms = self._clock.monotonic_ms() + self._stall_ms
 
     def begin(self) -> None:
         # A bare number and no Deadline: this is done for every event of every stream.
-        self._until_ms = self._clock.monotonic_ms() + self._limit_ms
+        self._until_ms = min(self._clock.monotonic_ms() + self._limit_ms, self._stalled_at_ms)
 
     def remaining_ms(self) -> int:
         return max(0, self._until_ms - self._clock.monotonic_ms())
 
     def expired(self) -> None:
-        raise ServerSilent(f"the model server sent nothing for {self._limit_ms} ms")
+        stalled = self._clock.monotonic_ms() >= self._stalled_at_ms
+        what, limit_ms = ("nothing but pings", self._stall_ms) if stalled else ("nothing", self._limit_ms)
+        raise ServerSilent(f"the model server sent {what} for {limit_ms} ms")
 
 
 class Queue:
@@ -112,9 +123,8 @@ class Queue:
 
     def _limit_ms(self) -> int:
         match self._seen:
-            case Look.FREE:
-                return self._waits.liveness_ms
-            case Look.LOADING:
+            case Look.FREE | Look.LOADING:
+                # A router that loads the model shows a free slot, or none at all.
                 return self._waits.load_ms
             case _:
                 return self._waits.slot_ms

@@ -6,6 +6,7 @@ The lock guards the verdict alone and is not held while the server is asked.
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from http import HTTPStatus
 
 import attrs
 
@@ -15,7 +16,7 @@ from bxcore.errors import ConfigError, UpstreamError
 from bxcore.settings.loopd import LoopdSettings
 from bxcore.wire.channel import WaitReason
 from loopd.cancel import CancelToken
-from loopd.llama import ModelServer, Props
+from loopd.llama import ModelServer
 from loopd.modelfaults import (
     Cancelled,
     ContextFull,
@@ -26,6 +27,7 @@ from loopd.modelfaults import (
     ServerRefused,
 )
 from loopd.selftest import Check
+from loopd.serverinfo import Props
 from loopd.waits import OnWait
 
 log = logs.get("watch")
@@ -34,9 +36,6 @@ _LOOK_AGAIN_SECONDS = 0.5
 
 Test = Callable[[CancelToken, OnWait], Iterable[Check]]
 """Runs the self-test; may be cancelled, and tells what it waits for."""
-
-_AWAY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""What something in front of a server says while the server is away. Any other refusal is an answer."""
 
 
 class SelfTestFailed(ConfigError):
@@ -128,7 +127,7 @@ class ServerWatch:
             except ServerProtocol as wrong:
                 raise ModelChanged(f"what answers is no llama-server: {wrong.detail}") from wrong
             except UpstreamError as away:
-                if isinstance(away, ServerRefused) and away.status not in _AWAY_STATUS:
+                if isinstance(away, ServerRefused) and away.status != HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise ModelChanged(f"what answers is no llama-server: {away.detail}") from away
                 if away.code != said:
                     log.warning("waiting for the model server code=%s", away.code)

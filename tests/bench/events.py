@@ -4,7 +4,6 @@ Both read the same reply of the fake server, which paces it as a model does: wha
 for every event, and a stream that came in one piece would hide that.
 """
 
-import json
 import subprocess
 import sys
 import time
@@ -21,11 +20,23 @@ from tests.bench.report import Measure
 from tests.bench.sizes import Sizes, Unmeasurable
 from tests.process.role import ROOT, Role
 
-PACE_MS = 2
 N_CTX = 65_536
 LIMIT = 2
 IDLE_SECONDS = 1.0
 QUESTION = "Tell me a story."
+
+
+@attrs.frozen(kw_only=True)
+class Series:
+    """So many replies of so many events, so far apart."""
+
+    rounds: int
+    events: int
+    pace_ms: int
+
+    @property
+    def max_tokens(self) -> int:
+        return 2 * self.events
 
 
 @attrs.frozen(kw_only=True)
@@ -39,45 +50,48 @@ class Round:
 
 
 def measure(sizes: Sizes) -> list[Measure]:
-    words = str(sizes.stream_events)
-    with (
-        stack.home() as home,
-        stack.program("tests.bench.fake_server", words, str(PACE_MS)) as url,
-        stack.inferproxy(home, url) as proxy,
-        stack.loopd(home, n_ctx=N_CTX, max_tokens=2 * sizes.stream_events) as loopd,
-    ):
-        rounds = _rounds(sizes, home, url, loopd, proxy)
+    fast = _measured(Series(rounds=sizes.stream_rounds, events=sizes.stream_events, pace_ms=2))
+    slow = _measured(Series(rounds=sizes.slow_stream_rounds, events=sizes.slow_stream_events, pace_ms=20))
+    name = "CPU for each streamed event"
     return [
-        report.at_most(
-            "CPU for each streamed event, loopd, over a bare loop",
-            median(each.loopd / each.bare for each in rounds),
-            "x",
-            LIMIT,
-        ),
-        report.to_read(
-            "CPU for each streamed event, loopd and inferproxy, over a bare loop",
-            median((each.loopd + each.inferproxy) / each.bare for each in rounds),
-            "x",
-        ),
-        report.to_read(
-            "CPU for each streamed event, bare loop", median(each.bare / each.events for each in rounds) / 1000, "us"
-        ),
+        report.at_most(f"{name}, loopd over a bare loop", _loopd(fast), "x", LIMIT),
+        report.to_read(f"{name}, loopd and inferproxy over a bare loop", _both(fast), "x"),
+        report.to_read(f"{name}, loopd over a bare loop, 20 ms apart", _loopd(slow), "x"),
+        report.to_read(f"{name}, bare loop", median(each.bare / each.events for each in fast) / 1000, "us"),
     ]
 
 
-def _rounds(sizes: Sizes, home: Home, url: str, loopd: Role, proxy: Role) -> list[Round]:
-    owner, body = Owner(home.loop_socket), _body(sizes)
+def _loopd(rounds: list[Round]) -> float:
+    return median(each.loopd / each.bare for each in rounds)
+
+
+def _both(rounds: list[Round]) -> float:
+    return median((each.loopd + each.inferproxy) / each.bare for each in rounds)
+
+
+def _measured(series: Series) -> list[Round]:
+    with (
+        stack.home() as home,
+        stack.program("tests.bench.fake_server", str(series.events), str(series.pace_ms)) as url,
+        stack.inferproxy(home, url) as proxy,
+        stack.loopd(home, n_ctx=N_CTX, max_tokens=series.max_tokens) as loopd,
+    ):
+        return _rounds(series, home, url, loopd, proxy)
+
+
+def _rounds(series: Series, home: Home, url: str, loopd: Role, proxy: Role) -> list[Round]:
+    owner, body = Owner(home.loop_socket), _body(series)
     owner.say(QUESTION, session="warm-up", new=True)
     idle = _idle(loopd)
     made = []
-    for number in range(sizes.stream_rounds):
-        say(f"round {number + 1} of {sizes.stream_rounds}")
+    for number in range(1, series.rounds + 1):
+        say(f"{series.events} events, {series.pace_ms} ms apart, round {number} of {series.rounds}")
         began, before = time.monotonic_ns(), (stack.cpu_ns(loopd), stack.cpu_ns(proxy))
         turn = owner.say(QUESTION, session=f"round-{number}", new=True)
         took, after = time.monotonic_ns() - began, (stack.cpu_ns(loopd), stack.cpu_ns(proxy))
-        bare, events = _bare(url, body)
-        if turn.ended is None or len(turn.ended.text.split()) != sizes.stream_events:
+        if turn.ended is None or len(turn.ended.text.split()) != series.events:
             raise Unmeasurable("the turn did not bring the whole reply")
+        bare, events = _bare(url, body)
         made.append(
             Round(loopd=after[0] - before[0] - idle * took, inferproxy=after[1] - before[1], bare=bare, events=events)
         )
@@ -91,12 +105,10 @@ def _idle(loopd: Role) -> float:
     return (stack.cpu_ns(loopd) - before) / (IDLE_SECONDS * 1e9)
 
 
-def _body(sizes: Sizes) -> bytes:
+def _body(series: Series) -> bytes:
     """The request that loopd sends, on the other slot."""
-    front = seed.front(max_tokens=2 * sizes.stream_events)
-    messages = [*seed.messages(front, ()), {"role": "user", "content": QUESTION}]
-    head = front.head(slot=stack.OTHER, model="")
-    return head + json.dumps(messages, ensure_ascii=False).encode().removeprefix(b"[") + b"}"
+    front = seed.front(max_tokens=series.max_tokens)
+    return seed.body(front, [*seed.messages(front, ()), {"role": "user", "content": QUESTION}], slot=stack.OTHER)
 
 
 def _bare(url: str, body: bytes) -> tuple[int, int]:

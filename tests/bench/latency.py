@@ -32,8 +32,7 @@ class Direct:
 
     def __init__(self, url: str, front: Baseline) -> None:
         self._url = f"{url}/v1/chat/completions"
-        # loopd's own fields and settings, so that the server does the same work for both.
-        self._head = front.head(slot=stack.OTHER, model="")
+        self._front = front
         self._messages = seed.messages(front, ROUNDS)
         self.read = 0
         """Tokens that the newest request had to read."""
@@ -42,7 +41,7 @@ class Direct:
         """Return the milliseconds until the first word."""
         began, first_ms, words = time.perf_counter(), 0.0, []
         self._messages.append({"role": "user", "content": text})
-        body = self._head + json.dumps(self._messages, ensure_ascii=False).encode().removeprefix(b"[") + b"}"
+        body = seed.body(self._front, self._messages, slot=stack.OTHER)
         headers = {"Content-Type": "application/json"}
         with requests.post(self._url, data=body, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
             for line in response.iter_lines():

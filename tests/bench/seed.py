@@ -3,6 +3,7 @@
 The small model does what it has been shown twice, so two worked rounds make it call clock in every turn.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
@@ -67,6 +68,11 @@ def messages(front: Baseline, rounds: Sequence[Round]) -> list[Message]:
     ]
 
 
+def body(front: Baseline, messages: Sequence[Message], *, slot: int) -> bytes:
+    """A request with loopd's own fields and settings, so that the server does the same work for whoever sends it."""
+    return front.head(slot=slot, model="") + json.dumps(messages, ensure_ascii=False).encode()[1:] + b"}"
+
+
 def _records(turn: int, made_up: Round) -> Iterator[Record]:
     key = MessageKey(f"seed-{turn}")
     yield User(time=BEGAN, key=key, content=made_up.question)
@@ -88,7 +94,7 @@ def _records(turn: int, made_up: Round) -> Iterator[Record]:
         )
     step = 1 if made_up.result is None else 2
     yield Assistant(time=BEGAN, turn=turn, step=step, content=made_up.answer, reasoning_content=None, tool_calls=())
-    yield TurnEnd(time=BEGAN, turn=turn, ending=TurnEnding.ANSWERED, sentence=None, dropped=False)
+    yield TurnEnd(time=BEGAN, turn=turn, ending=TurnEnding.ANSWERED, sentence=None, detail=None, dropped=False)
 
 
 def _messages(turn: int, made_up: Round) -> Iterator[Message]:

@@ -16,6 +16,8 @@ class Sizes:
     latency_pairs: int = 40
     stream_rounds: int = 5
     stream_events: int = 1_500
+    slow_stream_rounds: int = 3
+    slow_stream_events: int = 200
     proxy_bytes: int = 256 * 1024 * 1024
     proxy_rounds: int = 7
     proxy_pairs: int = 300
@@ -32,6 +34,8 @@ QUICK = Sizes(
     latency_pairs=6,
     stream_rounds=2,
     stream_events=400,
+    slow_stream_rounds=1,
+    slow_stream_events=50,
     proxy_bytes=32 * 1024 * 1024,
     proxy_rounds=3,
     proxy_pairs=40,

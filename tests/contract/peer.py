@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bxcore.deadline import SystemClock
-from loopd.llama import ModelServer, Waits
+from loopd.llama import ModelServer
+from loopd.waits import Waits
 from tests.fakes.llama_server import FakeLlama, Reply
 
 ROOT = Path(__file__).resolve().parents[2]

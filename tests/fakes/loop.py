@@ -40,11 +40,12 @@ class SteadyWatch:
         self.fault: Exception | None = None
         self.on_confirm: Callable[[], object] = lambda: None
 
-    def confirm(self, *, cancel: CancelToken, on_wait: Callable[[WaitReason, int, int], None]) -> None:
+    def confirm(self, *, cancel: CancelToken, on_wait: Callable[[WaitReason, int, int], None]) -> bool:
         self.on_confirm()
         cancel.check()
         if self.fault is not None:
             raise self.fault
+        return False
 
     def doubt(self) -> None:
         self.doubts += 1

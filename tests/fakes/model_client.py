@@ -7,8 +7,10 @@ from typing import Any
 
 from bxcore.deadline import SystemClock
 from bxcore.wire.channel import WaitReason
-from loopd.llama import CancelToken, ModelServer, Waits
+from loopd.cancel import CancelToken
+from loopd.llama import ModelServer
 from loopd.stream import Assembler, Completion, Delta
+from loopd.waits import Waits
 from tests.fakes.llama_server import FakeLlama
 
 HELLO = [{"role": "user", "content": "Hello."}]

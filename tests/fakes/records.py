@@ -45,7 +45,7 @@ def result(identity: str, content: str = "12:00", *, number: int = 1, turn: int 
 def end(
     ending: TurnEnding = TurnEnding.ANSWERED, *, turn: int = 1, sentence: str | None = None, dropped: bool = False
 ) -> TurnEnd:
-    return TurnEnd(time=NOW, turn=turn, ending=ending, sentence=sentence, dropped=dropped)
+    return TurnEnd(time=NOW, turn=turn, ending=ending, sentence=sentence, detail=None, dropped=dropped)
 
 
 def usage(*, turn: int = 1, step: int = 1, prompt: int = 9, cached: int = 4, output: int = 3, reread: int = 0) -> Usage:

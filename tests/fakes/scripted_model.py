@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 
 from loopd.cancel import CancelToken
-from loopd.llama import ModelServer, Props
+from loopd.llama import ModelServer
+from loopd.serverinfo import Props
 from loopd.stream import CallArguments, CallStarted, Counters, Delta, Finished, Progress, Reasoning, Text
 from loopd.waits import OnWait
 
@@ -74,7 +75,7 @@ class ScriptedModel(ModelServer):
             raise self.takes_orders
         return self.takes_orders
 
-    def props(self) -> Props:
+    def props(self, *, cancel: CancelToken | None = None) -> Props:
         with self._lock:
             self.asked_props += 1
             said = self.tells.pop(0) if len(self.tells) > 1 else self.tells[0]

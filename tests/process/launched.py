@@ -65,6 +65,14 @@ def wait_until_running(home: Path, count: int) -> None:
         time.sleep(0.02)
 
 
+def wait_until_ready_again(home: Path, name: str, before: int) -> None:
+    """Return once another process than `before` is the part called `name`."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not any(f"name={name}" in argv and pid != before for pid, argv in running(home).items()):
+        assert time.monotonic() < until, f"{name} did not come back"
+        time.sleep(0.02)
+
+
 def small_launcher(home: Path, parts: Sequence[Part], conversation: Sequence[str]) -> list[str]:
     """Return the command line of a launcher of stand-ins (tests/process/small_launcher.py)."""
     plan = [

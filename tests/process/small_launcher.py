@@ -10,11 +10,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:1] = [str(ROOT), str(ROOT / "python")]
 
-from deploy.local import stack  # noqa: E402 - the path comes first
+from deploy.local import conversation, stack  # noqa: E402 - the path comes first
 from deploy.local.home import Home  # noqa: E402
 from deploy.local.plan import Part  # noqa: E402
 from deploy.local.progress import Progress  # noqa: E402
-from deploy.local.wakeups import Wakeups  # noqa: E402
+from deploy.local.wakeups import Interrupted, Wakeups  # noqa: E402
 
 
 def main() -> int:
@@ -26,8 +26,11 @@ def main() -> int:
             for part in parts:
                 running.wait_ready(running.start(part))
             progress.clear()
-            return stack.converse(tuple(sys.argv[3:]), wakeups)
-    except stack.Interrupted as interrupted:
+            try:
+                return conversation.converse(sys.argv[3:], wakeups, running.tend)
+            finally:
+                running.report_endings()
+    except Interrupted as interrupted:
         return 128 + interrupted.number
 
 

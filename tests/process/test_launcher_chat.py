@@ -207,11 +207,13 @@ def test_kill_9_of_the_launcher_takes_the_roles_with_it(home: Path, server: Fake
     assert say(home, *upstream(server)).stdout == "Good morning.\n"
 
 
-def test_a_role_that_dies_meanwhile_is_named_at_the_end(home: Path, server: FakeLlama) -> None:
+@pytest.mark.parametrize("role", ["inferproxy", "loopd"])
+def test_a_role_that_dies_meanwhile_is_started_again_and_named(home: Path, server: FakeLlama, role: str) -> None:
     with conversation(home, *upstream(server)) as launcher:
-        os.kill(pid_of("inferproxy", home), signal.SIGKILL)
-        _, _, err = finish(launcher)
-    assert "inferproxy ended during the conversation (signal SIGKILL)" in err
+        os.kill(pid_of(role, home), signal.SIGKILL)
+        code, out, err = finish(launcher)
+    assert (code, out) == (0, "Good morning.\n"), err
+    assert f"make chat: {role} ended and was started again (signal SIGKILL)" in err
 
 
 # -- what does not start ----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,8 +16,8 @@ import pytest
 from deploy.local.home import Home
 from deploy.local.progress import Progress
 from deploy.local.refusal import Refusal
-from deploy.local.stack import Interrupted, Stack
-from deploy.local.wakeups import ENDING, Wakeups
+from deploy.local.stack import RESTARTS, Stack
+from deploy.local.wakeups import ENDING, Interrupted, Wakeups
 from tests.fakes.terminal import CTRL_C, Terminal
 from tests.process import launched
 from tests.process.launched import part, running
@@ -67,7 +68,7 @@ def test_what_did_not_start_is_shown_with_its_last_lines(stack: Stack, home: Hom
     with pytest.raises(Refusal) as refusal:
         stack.wait_ready(a, b)
     assert str(refusal.value).splitlines() == [
-        f"b did not start (exit code 3); its log is {home.log / 'b.log'}",
+        f"b did not start (exit code 3); its log was {home.log / 'b.log'}",
         r"  no such \u{001B}[2J file",
     ]
 
@@ -117,14 +118,52 @@ def test_what_a_part_had_started_goes_with_it(stack: Stack, home: Home) -> None:
     launched.wait_until_none_runs(home.path)
 
 
-def test_a_part_that_ended_by_itself_is_reported(stack: Stack, home: Home, said: io.StringIO) -> None:
-    process = stack.start(part("a", home.path, "log=out of memory", "ready"))
-    stack.wait_ready(process)
-    os.kill(process.pid, signal.SIGKILL)
+def kill_the_only_part(home: Home) -> None:
+    launched.wait_until_running(home.path, 1)
+    (pid,) = running(home.path)
+    os.kill(pid, signal.SIGKILL)
     launched.wait_until_none_runs(home.path)
-    stack.report_ended()
-    assert "a ended during the conversation (signal SIGKILL)" in said.getvalue()
+
+
+def test_a_part_that_was_killed_is_started_again_and_reported(stack: Stack, home: Home, said: io.StringIO) -> None:
+    stack.wait_ready(stack.start(part("a", home.path, "log=out of memory", "ready")))
+    kill_the_only_part(home)
+    stack.tend()
+    launched.wait_until_running(home.path, 1)
+    assert "started again" not in said.getvalue()  # the terminal is bxctl's
+    stack.report_endings()
+    assert "a ended and was started again (signal SIGKILL)" in said.getvalue()
     assert "  out of memory" in said.getvalue()
+
+
+def test_a_part_that_dies_again_and_again_is_given_up(stack: Stack, home: Home, said: io.StringIO) -> None:
+    stack.wait_ready(stack.start(part("a", home.path, "ready")))
+    for _ in range(RESTARTS + 1):
+        kill_the_only_part(home)
+        stack.tend()
+    stack.report_endings()
+    assert running(home.path) == {}
+    assert said.getvalue().count("a ended and was started again (") == RESTARTS
+    assert said.getvalue().count("a ended (") == 1
+
+
+@pytest.mark.parametrize("code", [0, 74, 78])
+def test_a_part_that_needs_its_owner_is_not_started_again(stack: Stack, home: Home, code: int) -> None:
+    stack.wait_ready(stack.start(part("a", home.path, "ready", "sleep=0.5", f"exit={code}")))
+    launched.wait_until_none_runs(home.path)
+    stack.tend()
+    assert running(home.path) == {}
+
+
+def test_what_a_part_says_later_is_taken(stack: Stack, home: Home) -> None:
+    """A sender would wait once the queue of the socket is full."""
+    words = ["ready", *["status=still here"] * 2_000, f"note={home.path / 'notes.txt'}", "log=done"]
+    process = stack.start(part("a", home.path, *words))
+    stack.wait_ready(process)
+    until = time.monotonic() + launched.PATIENCE_SECONDS
+    while process.log.read_text() != "done\n":
+        assert time.monotonic() < until
+        stack.tend()
 
 
 @launched.needs_namespaces
@@ -210,6 +249,18 @@ def test_kill_9_of_the_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
         launched.wait_until_running(tmp_path, 4)  # launcher, two parts, conversation
         launcher.kill()
         launched.wait_until_none_runs(tmp_path)
+
+
+def test_a_part_that_dies_during_the_conversation_comes_back(tmp_path: Path) -> None:
+    with start(tmp_path, conversation=(SHELL, "-c", "echo begun; read -r line", str(tmp_path))) as launcher:
+        begun(launcher)
+        (first,) = [
+            pid for pid, argv in running(tmp_path).items() if "name=first" in argv and str(launched.PART) in argv
+        ]
+        os.kill(first, signal.SIGKILL)
+        launched.wait_until_ready_again(tmp_path, "first", first)
+        _, err = launcher.communicate("go\n", timeout=launched.PATIENCE_SECONDS)
+        assert "make chat: first ended and was started again (signal SIGKILL)" in err
 
 
 def test_an_interrupt_of_the_launcher_is_the_conversations_affair(tmp_path: Path) -> None:

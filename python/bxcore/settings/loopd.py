@@ -5,18 +5,32 @@ In bxcore because two programs read the file: loopd, and `bxctl config check`.
 
 from decimal import Decimal
 from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 
-
-def _positive(_: object, attribute: "attrs.Attribute[int]", value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{attribute.name}: expected 1 or more")
+_DAY_MS = 86_400_000
+_MOST = 2**31 - 1
 
 
-def _not_negative(_: object, attribute: "attrs.Attribute[int]", value: int) -> None:
-    if value < 0:
-        raise ValueError(f"{attribute.name}: expected 0 or more")
+def _whole(low: int, high: int = _MOST) -> "attrs._ValidatorType[int]":
+    def check(_: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+        if not low <= value <= high:
+            raise ValueError(f"{attribute.name}: expected {low} to {high}")
+
+    return check
+
+
+_positive = _whole(1)
+_not_negative = _whole(0)
+_wait = _whole(1, _DAY_MS)
+
+
+def _zone(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"{attribute.name}: expected an IANA zone that this machine knows, as Europe/Berlin") from None
 
 
 def _between(low: str, high: str) -> "attrs._ValidatorType[Decimal]":
@@ -42,12 +56,14 @@ class Infer:
     socket: Path
     model: str = ""
     """Sent as `model` where it is not empty; a router needs it."""
-    slot_wait_ms: int = attrs.field(default=600_000, validator=_positive)
-    load_wait_ms: int = attrs.field(default=180_000, validator=_positive)
-    liveness_ms: int = attrs.field(default=30_000, validator=_positive)
-    connect_ms: int = attrs.field(default=5_000, validator=_positive)
-    recheck_ms: int = attrs.field(default=30_000, validator=_not_negative)
-    """A turn that starts this long after the last word of the server asks first whether it is still the same one."""
+    slot_wait_ms: int = attrs.field(default=600_000, validator=_wait)
+    load_wait_ms: int = attrs.field(default=180_000, validator=_wait)
+    liveness_ms: int = attrs.field(default=30_000, validator=_wait)
+    connect_ms: int = attrs.field(default=5_000, validator=_wait)
+    stall_ms: int = attrs.field(default=600_000, validator=_wait)
+    """A reply that only pings, and says nothing, is given up after this."""
+    recheck_ms: int = attrs.field(default=30_000, validator=_whole(0, _DAY_MS))
+    """This long after the server was last confirmed, the next request asks first whether it is still the same one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -58,7 +74,7 @@ class Expect:
     """Context of one slot, in tokens."""
     slots: int = attrs.field(default=2, validator=_positive)
     template_sha256: str = ""
-    """SHA-256 of the chat template that /props shows; empty: any, but it may not change while loopd runs."""
+    """SHA-256 of the chat template that /props shows; empty: any that passes the self-test."""
     baseline_tokens: int = attrs.field(default=3_000, validator=_positive)
     """System prompt, tool schemas and memory together may take this much."""
 
@@ -99,10 +115,13 @@ class Limits:
     """An answer whose last so many characters only repeat one short piece is ended; 0: never."""
     result_chars: int = attrs.field(default=32_768, validator=_positive)
     """A longer tool result is cut when it is first logged; the whole text is kept beside the log."""
-    gate_wait_ms: int = attrs.field(default=3_600_000, validator=_positive)
+    gate_wait_ms: int = attrs.field(default=3_600_000, validator=_wait)
     """How long a turn waits for other turns of this loopd on the same slot."""
     open_sessions: int = attrs.field(default=64, validator=_positive)
     """Idle sessions kept in memory; the rest are read again from disk when they speak."""
+    waiting_messages: int = attrs.field(default=64, validator=_positive)
+    waiting_bytes: int = attrs.field(default=1_048_576, validator=_positive)
+    """What may wait in one session for its next turn: so many messages, so many bytes of UTF-8."""
     running_turns: int = attrs.field(default=256, validator=_positive)
     connections: int = attrs.field(default=128, validator=_positive)
     """Clients at a time on one socket."""
@@ -120,5 +139,5 @@ class LoopdSettings:
     slots: Slots = Slots()
     sampling: Sampling = Sampling()
     limits: Limits = Limits()
-    time_zone: str = "UTC"
+    time_zone: str = attrs.field(default="UTC", validator=_zone)
     """IANA name; the clock tool tells this zone beside UTC."""

@@ -19,11 +19,13 @@ from bxcore.wire.kinds import KIND_OF
 from bxcore.wire.tools import ToolRequest
 from loopd import broadcast
 from loopd import channel as channel_module
+from loopd.cancel import CancelToken
 from loopd.channel import Channel
 from loopd.modelfaults import ServerAway
 from loopd.reports import Reports
 from loopd.selftest import Check
 from loopd.stream import Text
+from loopd.waits import OnWait
 from loopd.watch import ServerWatch
 from tests.fakes.faulty_files import Fault, FaultyFiles
 from tests.fakes.loop import PATIENCE_SECONDS, Loop
@@ -41,7 +43,10 @@ class Served:
         self.loop, self.path = loop, directory / "loop.sock"
         self.checks: list[Check] = []
         self.watch = ServerWatch(
-            server=loop.model, settings=loop.parts.settings, clock=loop.clock, test=lambda: list(self.checks)
+            server=loop.model,
+            settings=loop.parts.settings,
+            clock=loop.clock,
+            test=lambda _cancel, _on_wait: list(self.checks),
         )
         if ready:
             self.watch.start(on_ready=lambda: None, on_failure=lambda: None).join(PATIENCE_SECONDS)
@@ -437,12 +442,14 @@ def test_the_self_test_tells_each_check(served: Served) -> None:
 
 
 def test_a_self_test_of_a_server_that_is_away_is_an_answer(served: Served) -> None:
-    def away() -> list[Check]:
+    def away(_cancel: CancelToken, _on_wait: OnWait) -> list[Check]:
         raise ServerAway("nobody serves infer.sock; is inferproxy running?")
 
     served.watch._test = away
-    refused = served.refused(wire.SelfTest())
-    assert "is inferproxy running?" in refused.detail
+    check, end = served.ask(wire.SelfTest())
+    assert (check.passed, check.runbook) == (False, "server_away")
+    assert "is inferproxy running?" in check.found
+    assert end == wire.SelfTestEnd(passed=0, failed=1)
 
 
 # -- stopping -----------------------------------------------------------------------------------------

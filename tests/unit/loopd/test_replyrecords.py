@@ -5,9 +5,8 @@ import pytest
 from loopd import arguments, replyrecords
 from loopd.history import History
 from loopd.records import Record, ToolCall
-from loopd.reply import Cap
 from loopd.replyrecords import MAX_BROKEN_CHARS, Place
-from loopd.stream import Completion, ReceivedCall
+from loopd.stream import Cap, Completion, ReceivedCall
 from tests.fakes.records import NOW, end, said, start, usage, user
 from tests.unit.loopd.test_arguments import BAD, GOOD
 

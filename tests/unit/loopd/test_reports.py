@@ -7,7 +7,7 @@ from bxcore.ids import SessionId
 from bxcore.settings.loopd import Sampling
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import CacheRow, SessionRecord, TurnEnded, TurnEnding
-from loopd import baseline, runaway, toolbox
+from loopd import baseline, endings, toolbox
 from loopd.faults import NoSession, NoTurn, SessionDamaged
 from loopd.records import CacheLoss, Record, ThinkingCap
 from loopd.reports import Reports
@@ -221,7 +221,7 @@ def test_a_turn_that_was_killed_and_not_completed_yet_is_told_as_interrupted(
     made(store, user("k"), start(1, "k"), said("half"))
     ended = reports.ended(S, 1)
     assert (ended.ending, ended.text) == (TurnEnding.INTERRUPTED, "half")
-    assert ended.sentence == runaway.SENTENCES[TurnEnding.INTERRUPTED]
+    assert ended.sentence == endings.sentence(TurnEnding.INTERRUPTED)
 
 
 @pytest.mark.parametrize("turn", [0, -1, 2, 2**53 - 1])

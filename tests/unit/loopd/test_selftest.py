@@ -15,8 +15,11 @@ from bxcore.errors import UpstreamError
 from bxcore.settings.loopd import Expect, Infer, Listen, LoopdSettings, Sampling, Slots
 from loopd import baseline, selftest
 from loopd.baseline import Baseline
-from loopd.llama import Cancelled, CancelToken, ModelLoading, ModelServer, ServerAway, ServerSilent, SlotBusy, Waits
+from loopd.cancel import CancelToken
+from loopd.llama import ModelServer
+from loopd.modelfaults import Cancelled, ModelLoading, ServerAway, ServerSilent, SlotBusy
 from loopd.selftest import Check
+from loopd.waits import Waits
 from tests.fakes.llama_server import Call, FakeLlama, Refusal, Reply
 
 CLOCK_CALL = Reply(calls=(Call(name="clock"),))

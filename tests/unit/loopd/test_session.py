@@ -10,8 +10,9 @@ from bxcore.files import Appender
 from bxcore.ids import MessageKey, SessionId
 from bxcore.wire.channel import TextDelta, TurnEnded, TurnEnding, TurnStarted, TurnState
 from loopd.broadcast import Listener
+from loopd.endings import LOST_CALL
 from loopd.records import Record, ToolResult, TurnEnd, TurnStart, User
-from loopd.session import LOST_CALL, Session
+from loopd.session import Session
 from tests.fakes.faulty_files import Fault, FaultyFiles
 from tests.fakes.loop import Loop, heard
 from tests.fakes.scripted_model import Script, answer, calls, echo
@@ -418,6 +419,24 @@ def test_who_waits_for_a_turn_that_cannot_begin_is_let_go_and_may_ask_again(tmp_
     files.system.fault, files.on_append = None, lambda _: None
     again = loop.say("second", key="k2")
     assert (again.accepted.duplicate, again.ended.text) == (True, "ok")
+    loop.close()
+
+
+def test_a_fault_of_ours_between_two_turns_leaves_nobody_waiting(tmp_path: Path) -> None:
+    files = HookedFiles()
+    loop = Loop(tmp_path, files=files)
+
+    def fail(data: bytes) -> None:
+        if b'"turn":2,"keys"' in data:
+            files.on_append = lambda _: None
+            raise ZeroDivisionError
+
+    files.on_append = fail
+    waiting: list[Any] = []
+    loop.model.expect(during("one", lambda: waiting.append(loop.accept("second", key="k2"))))
+    assert loop.say("first", key="k1").ended.text == "one"
+    assert heard(waiting[0][1].listener) == []
+    assert loop.say("second", key="k2").ended.text == "ok"
     loop.close()
 
 

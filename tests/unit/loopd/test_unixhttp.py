@@ -292,7 +292,7 @@ def test_the_watch_may_be_exchanged_between_two_reads(peer: Peer) -> None:
     exchange = get(peer, milliseconds=30_000)
     pieces = exchange.pieces()
     assert next(pieces) == b"abc"
-    exchange.guard.watch = Liveness(SystemClock(), limit_ms=30)
+    exchange.guard.watch = Liveness(SystemClock(), limit_ms=30, stall_ms=60_000)
     with pytest.raises(ServerSilent, match="30 ms"):
         next(pieces)
     exchange.close()

@@ -9,10 +9,10 @@ from bxcore.errors import ConfigError
 from bxcore.settings.loopd import Infer, Listen, LoopdSettings
 from bxcore.wire.channel import WaitReason
 from loopd.cancel import CancelToken
-from loopd.llama import Props
-from loopd.modelfaults import Cancelled, ModelLoading, ServerAway
-from loopd.parts import ModelChanged
+from loopd.modelfaults import Cancelled, ModelChanged, ModelLoading, ServerAway
 from loopd.selftest import Check
+from loopd.serverinfo import Props
+from loopd.waits import OnWait
 from loopd.watch import ServerWatch
 from tests.fakes.clocks import HandClock
 from tests.fakes.scripted_model import PROPS, ScriptedModel
@@ -33,7 +33,7 @@ class SelfTest:
         self.fault: Exception | None = None
         self.passes = True
 
-    def __call__(self) -> Iterable[Check]:
+    def __call__(self, cancel: CancelToken, on_wait: OnWait) -> Iterable[Check]:
         self.runs += 1
         yield check(passed=True)
         if self.fault is not None:
@@ -60,8 +60,8 @@ class World:
         assert not thread.is_alive()
         return called
 
-    def confirm(self, cancel: CancelToken | None = None) -> None:
-        self.watch.confirm(cancel=cancel or CancelToken(), on_wait=lambda *wait: self.waits.append(wait))
+    def confirm(self, cancel: CancelToken | None = None) -> bool:
+        return self.watch.confirm(cancel=cancel or CancelToken(), on_wait=lambda *wait: self.waits.append(wait))
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_s4_a_server_that_is_away_is_waited_for(world: World) -> None:
     seen: list[str | None] = []
     tell = world.model.props
 
-    def props() -> Props:
+    def props(*, cancel: CancelToken | None = None) -> Props:
         seen.append(world.watch.waiting_for)
         return tell()
 
@@ -123,7 +123,7 @@ def test_a_server_that_leaves_in_the_middle_of_the_self_test_is_waited_for(world
     helper.start()
     tell = world.model.props
 
-    def props() -> Props:
+    def props(*, cancel: CancelToken | None = None) -> Props:
         if world.tests.runs:
             asked.set()
             helper.join(PATIENCE_SECONDS)
