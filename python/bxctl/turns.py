@@ -150,11 +150,18 @@ class TurnRun:
 
     def _pump(self, message: object) -> None:
         def read() -> None:
+            # Whatever ends the events is told: the other thread waits for a word, not for this one.
+            end: BoxmakerError = client.PeerUnclear("loopd ended the events before the turn had ended")
             try:
                 for event in self._port.ask(message, idle_ms=TURN_MS):
                     self._inbox.put(event)
+                    if isinstance(event, TurnEnded):
+                        return
             except BoxmakerError as error:
-                self._inbox.put(Broken(error=error))
+                end = error
+            except Exception as fault:  # noqa: BLE001  # the thread's outermost frame
+                end = client.PeerUnclear(f"the events could not be read ({type(fault).__name__})")
+            self._inbox.put(Broken(error=end))
 
         threading.Thread(target=read, name="events", daemon=True).start()
 

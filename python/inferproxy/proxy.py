@@ -111,8 +111,8 @@ class Proxy:
         ending = "upstream_away"
         with contextlib.ExitStack() as at_once:
             at_once.callback(client.close)
-            server = self._connect()
             try:
+                server = self._connect()
                 if server is not None:
                     at_once.enter_context(server)
                     ending = relay(client, server, idle_ms=self._config.idle_ms).value
@@ -122,8 +122,8 @@ class Proxy:
     def _connect(self) -> socket.socket | None:
         try:
             server = self._dial(self._config.upstream, connect_ms=self._config.connect_ms)
-        except OSError as error:
-            self._note_upstream(error)
+        except (OSError, UnicodeError) as fault:  # the second: a name that cannot be written in the DNS's letters
+            self._note_upstream(fault if isinstance(fault, OSError) else OSError(0, "not a host name"))
             return None
         self._note_upstream(None)
         return server

@@ -11,6 +11,7 @@ from bxcore.errors import UpstreamError
 from bxcore.wire.channel import PromptProgress, ReasoningDelta, TextDelta, TurnNotice, TurnWaiting, WaitReason
 from loopd import runaway
 from loopd.cancel import CancelToken
+from loopd.pace import Pace
 from loopd.parts import Parts, Tell
 from loopd.stream import Assembler, Cap, Completion, Delta, Progress, Reasoning, Text
 
@@ -35,6 +36,7 @@ class Reply:
         self._parts, self._turn, self._step, self._slot = parts, turn, step, slot
         self._cancel, self._tell = cancel, tell
         self._assembler = Assembler()
+        self._pace = Pace(parts.clock)
         self._tail: list[str] = []
         self._unseen_chars = 0
         self.cap: Cap | None = None
@@ -83,9 +85,11 @@ class Reply:
             case Text():
                 self._tell(TextDelta(turn=self._turn, step=self._step, text=delta.text))
                 self._end_loop(delta.text)
+                self._pace.after_text()
             case Reasoning():
                 self._tell(ReasoningDelta(turn=self._turn, step=self._step, text=delta.text))
                 self._cap_thinking()
+                self._pace.after_text()
             case Progress():
                 self._tell(
                     PromptProgress(
