@@ -17,12 +17,13 @@ from pathlib import Path
 from bxcore.errors import BoxmakerError
 from deploy.local import configs, plan, processes, served, stack
 from deploy.local.configs import Outcome, Served
+from deploy.local.conversation import converse
 from deploy.local.home import Home
 from deploy.local.plan import Part
 from deploy.local.progress import Progress
 from deploy.local.refusal import Refusal
-from deploy.local.stack import Interrupted, Stack
-from deploy.local.wakeups import Wakeups
+from deploy.local.stack import Stack
+from deploy.local.wakeups import Interrupted, Wakeups
 
 EXIT_NOT_STARTED = 69
 _LOAD_SECONDS = 180.0
@@ -107,11 +108,13 @@ def _launch(options: Options, wakeups: Wakeups, progress: Progress) -> int:
     with Stack(options.home, wakeups, progress) as running:
         _start(options, running, progress)
         progress.clear()
-        code = stack.converse(plan.bxctl(options.home, options.chat), wakeups)
-        running.report_ended()
-        while not (door := options.home.close_door()):
-            stack.pause(wakeups, progress, "another make chat still talks here; Ctrl-C ends it as well")
-        progress.clear()
+        try:
+            code = converse(plan.bxctl(options.home, options.chat), wakeups, running.tend)
+            while not (door := options.home.close_door()):
+                running.tend()
+                stack.pause(wakeups, progress, "another make chat still talks here; Ctrl-C ends it as well")
+        finally:
+            running.report_endings()
     door.close()
     return code
 
@@ -120,7 +123,7 @@ def _visit(options: Options, wakeups: Wakeups, progress: Progress) -> int:
     progress.say(f"already running in {options.home.path}: this one only talks to it, and leaves it running")
     if not options.small_model:
         progress.say("the running one keeps its model; --upstream and --model have no effect")
-    return stack.converse(plan.bxctl(options.home, options.chat), wakeups)
+    return converse(plan.bxctl(options.home, options.chat), wakeups, lambda: ())
 
 
 def _loopd_listens(home: Home) -> bool:

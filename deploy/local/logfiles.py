@@ -15,9 +15,9 @@ _TAIL_BYTES = 65_536
 def begin(path: Path) -> BinaryIO:
     """Move the older files on by one, forget the oldest, and return the new empty one, open for writing."""
     for number in reversed(range(1, KEPT)):
-        older = path if number == 1 else _numbered(path, number - 1)
+        older = path if number == 1 else numbered(path, number - 1)
         if older.exists():
-            older.replace(_numbered(path, number))
+            older.replace(numbered(path, number))
     return path.open("xb")
 
 
@@ -32,5 +32,6 @@ def last_lines(path: Path, count: int) -> list[str]:
     return [logs.escape(line) for line in untrusted.decode("utf-8", "replace").splitlines()[-count:]]
 
 
-def _numbered(path: Path, number: int) -> Path:
+def numbered(path: Path, number: int) -> Path:
+    """Return where the log of so many starts ago lies."""
     return path.with_name(f"{path.name}.{number}")

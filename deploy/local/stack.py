@@ -1,34 +1,32 @@
-"""The running processes of one `make chat`: started in order, watched, and stopped in the reverse order.
+"""The running processes of one `make chat`: started in order, tended, and stopped in the reverse order.
 
 Invariant: when the context is left, by whatever way, none of them is left. Threads: one.
 """
 
 import signal
-import subprocess
-import termios
 import time
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
+from bxcore.errors import EXIT_CONFIG, EXIT_STATE
 from deploy.local import logfiles, processes
 from deploy.local.home import Home
 from deploy.local.plan import Part
 from deploy.local.processes import Process
 from deploy.local.progress import Progress
 from deploy.local.refusal import Refusal
-from deploy.local.wakeups import FROM_KEYBOARD, Wakeups
+from deploy.local.wakeups import FROM_KEYBOARD, Interrupted, Wakeups
 
 _LOOK_SECONDS = 0.5
-_LEAVE_SECONDS = 5.0
 _KILL_SECONDS = 5.0
 _SHOWN_LINES = 15
 
+RESTARTS = 3
+"""How often one part is started again during a conversation."""
 
-class Interrupted(Exception):
-    """A signal told the launcher to end."""
-
-    def __init__(self, number: signal.Signals) -> None:
-        super().__init__(number.name)
-        self.number = number
+_FOR_THE_OWNER = frozenset({0, EXIT_CONFIG, EXIT_STATE})
+"""Whoever ends with these was told to, or would end the same way again until somebody mends something."""
 
 
 class Stack:
@@ -39,6 +37,8 @@ class Stack:
         self._wakeups = wakeups
         self._progress = progress
         self._processes: list[Process] = []
+        self._restarts: Counter[str] = Counter()
+        self._endings: list[str] = []
 
     def __enter__(self) -> "Stack":
         return self
@@ -69,11 +69,22 @@ class Stack:
         for process in self._processes:
             self._check(process, 0)
 
-    def report_ended(self) -> None:
-        """Say which processes have ended although nobody asked them to."""
+    def tend(self) -> list[int]:
+        """Take the news, start again what has died, and return the descriptors that bring more news.
+
+        Says nothing: the terminal is somebody else's meanwhile. `report_endings` says it afterwards.
+        """
+        self._processes = [living for process in self._processes if (living := self._living(process))]
         for process in self._processes:
-            if process.exit_code is not None:
-                self._progress.say(_last_words(process, "ended during the conversation"))
+            process.news.read()  # or its sender would have to wait one day
+        return [number for process in self._processes for number in process.news.descriptors()]
+
+    def report_endings(self) -> None:
+        """Say what has died although nobody asked it to. Starts nothing any more."""
+        self._progress.clear()
+        dead = [_last_words(process, "ended") for process in self._processes if process.exit_code is not None]
+        for ending in (*self._endings, *dead):
+            self._progress.say(ending)
 
     def stop(self) -> None:
         """Stop all, the last one first, each with its deadline; a second Ctrl-C kills what is left."""
@@ -86,6 +97,22 @@ class Stack:
                 self._progress.say(f"{process.part.name} (process {process.pid}) does not end, even killed")
             process.close()
         self._processes.clear()
+
+    def _living(self, process: Process) -> Process | None:
+        """Return the process, or the one that takes its place, or None where nothing should."""
+        if process.exit_code is None:
+            return process
+        name = process.part.name
+        again = process.exit_code not in _FOR_THE_OWNER and self._restarts[name] < RESTARTS
+        process.close()
+        if not again:
+            self._endings.append(_last_words(process, "ended"))
+            return None
+        # Written down before the start, which begins a new log and moves the old one on.
+        words = _last_words(process, "ended and was started again", log=logfiles.numbered(process.log, 1))
+        self._endings.append(words)
+        self._restarts[name] += 1
+        return processes.start(process.part, self._home)
 
     def _wait_end(self, process: Process, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -107,56 +134,12 @@ def pause(wakeups: Wakeups, progress: Progress, doing: str, descriptors: Sequenc
         raise Interrupted(number)
 
 
-def converse(argv: tuple[str, ...], wakeups: Wakeups) -> int:
-    """Give the terminal to a program until it ends, and return its exit code as a shell would.
-
-    Ctrl-C is the program's. What ends the launcher (SIGTERM, SIGHUP) ends the program first, then raises Interrupted.
-    """
-    modes = _terminal_modes()
-    program = processes.in_foreground(argv)
-    while program.poll() is None:
-        told = [number for number in wakeups.wait(None) if number not in FROM_KEYBOARD]
-        if told:
-            _end(program)
-            _restore_terminal(modes)
-            raise Interrupted(told[0])
-    if program.returncode >= 0:
-        return program.returncode
-    _restore_terminal(modes)
-    return 128 - program.returncode
-
-
-def _end(program: "subprocess.Popen[bytes]") -> None:
-    program.terminate()
-    try:
-        program.wait(_LEAVE_SECONDS)
-    except subprocess.TimeoutExpired:
-        program.kill()
-        program.wait()
-
-
 def _said(process: Process) -> str:
     status = process.news.status
     return f"{process.part.doing} ({status})" if status else process.part.doing
 
 
-def _last_words(process: Process, what: str) -> str:
+def _last_words(process: Process, what: str, *, log: Path | None = None) -> str:
     how = f" ({process.ending})" if process.exit_code is not None else ""
     lines = [f"  {line}" for line in logfiles.last_lines(process.log, _SHOWN_LINES)]
-    return "\n".join([f"{process.part.name} {what}{how}; its log is {process.log}", *lines])
-
-
-def _terminal_modes() -> "list[object] | None":
-    try:
-        return termios.tcgetattr(0)
-    except termios.error:
-        return None  # standard input is not a terminal
-
-
-def _restore_terminal(modes: "list[object] | None") -> None:
-    """A program that was killed could not do it itself; after one that could, this changes nothing."""
-    if modes is not None:
-        try:
-            termios.tcsetattr(0, termios.TCSADRAIN, modes)  # type: ignore[arg-type]  # the list it gave us
-        except termios.error:
-            pass  # the terminal is gone
+    return "\n".join([f"{process.part.name} {what}{how}; its log is {log or process.log}", *lines])

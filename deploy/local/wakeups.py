@@ -14,6 +14,14 @@ ENDING = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 FROM_KEYBOARD = frozenset({signal.SIGINT, signal.SIGQUIT})
 
 
+class Interrupted(Exception):
+    """A signal told the launcher to end."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number.name)
+        self.number = number
+
+
 class Wakeups:
     """A context in which ENDING signals are collected, and the end of a child ends a wait."""
 

@@ -65,10 +65,15 @@ def wait_until_running(home: Path, count: int) -> None:
         time.sleep(0.02)
 
 
-def wait_until_ready_again(home: Path, name: str, before: int) -> None:
+def pid_of_part(home: Path, name: str) -> int | None:
+    """Return the process that is the part called `name`."""
+    return next((pid for pid, argv in running(home).items() if f"name={name}" in argv), None)
+
+
+def wait_for_another(home: Path, name: str, before: int) -> None:
     """Return once another process than `before` is the part called `name`."""
     until = time.monotonic() + PATIENCE_SECONDS
-    while not any(f"name={name}" in argv and pid != before for pid, argv in running(home).items()):
+    while pid_of_part(home, name) in (None, before):
         assert time.monotonic() < until, f"{name} did not come back"
         time.sleep(0.02)
 

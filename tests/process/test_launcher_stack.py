@@ -68,7 +68,7 @@ def test_what_did_not_start_is_shown_with_its_last_lines(stack: Stack, home: Hom
     with pytest.raises(Refusal) as refusal:
         stack.wait_ready(a, b)
     assert str(refusal.value).splitlines() == [
-        f"b did not start (exit code 3); its log was {home.log / 'b.log'}",
+        f"b did not start (exit code 3); its log is {home.log / 'b.log'}",
         r"  no such \u{001B}[2J file",
     ]
 
@@ -132,7 +132,7 @@ def test_a_part_that_was_killed_is_started_again_and_reported(stack: Stack, home
     launched.wait_until_running(home.path, 1)
     assert "started again" not in said.getvalue()  # the terminal is bxctl's
     stack.report_endings()
-    assert "a ended and was started again (signal SIGKILL)" in said.getvalue()
+    assert f"a ended and was started again (signal SIGKILL); its log is {home.log / 'a.log.1'}" in said.getvalue()
     assert "  out of memory" in said.getvalue()
 
 
@@ -254,11 +254,10 @@ def test_kill_9_of_the_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_part_that_dies_during_the_conversation_comes_back(tmp_path: Path) -> None:
     with start(tmp_path, conversation=(SHELL, "-c", "echo begun; read -r line", str(tmp_path))) as launcher:
         begun(launcher)
-        (first,) = [
-            pid for pid, argv in running(tmp_path).items() if "name=first" in argv and str(launched.PART) in argv
-        ]
+        first = launched.pid_of_part(tmp_path, "first")
+        assert first is not None
         os.kill(first, signal.SIGKILL)
-        launched.wait_until_ready_again(tmp_path, "first", first)
+        launched.wait_for_another(tmp_path, "first", first)
         _, err = launcher.communicate("go\n", timeout=launched.PATIENCE_SECONDS)
         assert "make chat: first ended and was started again (signal SIGKILL)" in err
 
