@@ -98,6 +98,17 @@ def test_a_piped_message_gets_its_answer_from_the_real_model(home: Path) -> None
     assert sum(1 for _ in home.glob("sessions/*/*.jsonl")) == 1
 
 
+def test_no_process_of_our_own_stack_has_a_network_and_a_killed_model_server_comes_back(home: Path) -> None:
+    model = str(home / "run" / "model" / "model.sock")
+    with conversation(home) as launcher:
+        seen = [devices(pid_of(argument, home)) for argument in (model, "inferproxy", "loopd")]
+        os.kill(pid_of(model, home), signal.SIGKILL)
+        code, out, err = finish(launcher)
+    assert (code, bool(out.strip())) == (0, True), err
+    assert "make chat: model ended and was started again (signal SIGKILL)" in err
+    assert seen == [{"lo"}] * 3 or launched.REFUSED
+
+
 # -- a fake model server, the same roles ----------------------------------------------------------------
 
 
