@@ -112,20 +112,25 @@ class SessionStore:
         front = self._check(session)
         # All of it before the log is opened for writing: opening may add a recovery record, and a damaged
         # session is not written to.
-        found = list(self.read(session))
+        found = list(self._before_the_tail(session))
         return StoredSession(id=session, records=iter(found)), front, self._open_log(session)
 
     def read(self, session: SessionId) -> Iterator[Record]:
         """Yield the records. Raises SessionDamaged at the first line that is neither whole nor explained."""
         for entry in jsonl.read_entries(self._log_path(session)):
+            if not entry.torn:
+                yield _record(session, entry)
+
+    def _before_the_tail(self, session: SessionId) -> Iterator[Record]:
+        """Like `read`, but lines without meaning at the very end are let pass: opening sets them aside."""
+        damaged: Entry | None = None
+        for entry in jsonl.read_entries(self._log_path(session)):
             if entry.torn:
                 continue
-            if entry.fault is not None:
-                raise SessionDamaged(f"{session}/{EPOCH}.jsonl:{entry.number}: {entry.fault}")
-            try:
-                yield records.from_value(entry.value)
-            except BadMessage as fault:
-                raise SessionDamaged(f"{session}/{EPOCH}.jsonl:{entry.number}: {fault.detail}") from None
+            if entry.fault is None:
+                yield _record(session, damaged or entry)
+            else:
+                damaged = damaged or entry
 
     def raw_lines(self, session: SessionId) -> Iterator[tuple[int, Line]]:
         """Yield (epoch, line) for every stored line, just as it is."""
@@ -166,6 +171,17 @@ class SessionStore:
             return self._log_path(session).stat().st_mtime_ns
         except OSError:
             return 0
+
+
+def _record(session: SessionId, entry: Entry) -> Record:
+    """Return the record of a line. Raises SessionDamaged where it holds none."""
+    where = f"{session}/{EPOCH}.jsonl:{entry.number}"
+    if entry.fault is not None:
+        raise SessionDamaged(f"{where}: {entry.fault}")
+    try:
+        return records.from_value(entry.value)
+    except BadMessage as fault:
+        raise SessionDamaged(f"{where}: {fault.detail}") from None
 
 
 def _is_recovery(entry: Entry) -> bool:
