@@ -14,9 +14,10 @@ BIN := .state/venv/bin
 PYTHON_FILES := python tests deploy nix
 
 # make chat: UPSTREAM=http://host:8080 for a server of your own, MODEL=file.gguf for another
-# model, SAY='…' for one message instead of a conversation, ARGS for any option of chat.py.
-CHAT := $(if $(UPSTREAM),--upstream "$$UPSTREAM") $(if $(MODEL),--model "$$MODEL") $(if $(SAY),--say "$$SAY") $(ARGS)
-export UPSTREAM MODEL SAY
+# model, SESSION=id to go on with one, SAY='…' for one message instead of a conversation, ARGS for any option of chat.py.
+CHAT := $(if $(UPSTREAM),--upstream="$$UPSTREAM") $(if $(MODEL),--model="$$MODEL") $(if $(SAY),--say="$$SAY") \
+    $(if $(SESSION),--session="$$SESSION") $(ARGS)
+export UPSTREAM MODEL SAY SESSION
 
 # make test: TESTS=tests/unit/bxcore or any other argument of pytest.
 TESTS ?= tests
@@ -31,7 +32,7 @@ PIP_AUDIT := pip-audit==2.10.1
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
-chat: ## does it run? talk with a real model (UPSTREAM=, MODEL=, SAY=)
+chat: ## does it run? talk with a real model (UPSTREAM=, MODEL=, SESSION=, SAY=)
 	@$(SETUP) $(if $(UPSTREAM),,model)
 	@exec $(BIN)/python deploy/local/chat.py $(CHAT)
 

@@ -73,6 +73,7 @@ def _options(argv: Sequence[str]) -> Options:
     parser.add_argument("--model", type=Path, metavar="FILE", help="another GGUF file for the server started here")
     parser.add_argument("--home", type=Path, metavar="DIR", default=plan.ROOT / ".state", help="default: .state here")
     parser.add_argument("--say", metavar="TEXT", help="one message instead of a conversation")
+    parser.add_argument("--session", metavar="ID", help="go on with this session")
     parser.add_argument("chat", nargs="*", metavar="-- ARGUMENT", help="for `bxctl chat`")
     given = parser.parse_args(argv)
     if given.upstream and given.model:
@@ -83,7 +84,11 @@ def _options(argv: Sequence[str]) -> Options:
         home=Home(given.home.absolute()),
         upstream=given.upstream,
         model=given.model and given.model.absolute(),
-        chat=(*([] if given.say is None else [f"--say={given.say}"]), *given.chat),
+        chat=(
+            *([] if given.say is None else [f"--say={given.say}"]),
+            *([] if given.session is None else [f"--session={given.session}"]),
+            *given.chat,
+        ),
     )
 
 

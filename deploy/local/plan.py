@@ -74,7 +74,9 @@ def loopd(home: Home) -> Part:
 
 def bxctl(home: Home, arguments: Sequence[str]) -> tuple[str, ...]:
     """The command line of the conversation."""
-    return (sys.executable, "-P", "-s", "-m", "bxctl", "--home", str(home.path), "chat", *arguments)
+    # bxctl alone would find nobody: the roles end with the conversation.
+    back = ("--come-back", "make chat SESSION={session}")
+    return (sys.executable, "-P", "-s", "-m", "bxctl", "--home", str(home.path), "chat", *back, *arguments)
 
 
 def upstream_of(home: Home) -> str:

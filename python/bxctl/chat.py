@@ -41,6 +41,8 @@ class Options:
     session: str | None
     wishes: Wishes
     wait_ms: int
+    come_back: str | None = None
+    """What to type to go on later, where that is not bxctl itself; "{session}" in it stands for the session."""
 
 
 def run(world: World, options: Options) -> int:
@@ -106,7 +108,8 @@ class Chat:
                     break
                 self._screen.line("(Ctrl-C again leaves)", Ink.DIM)
         if self._session:
-            self._screen.line(f"To go on: {self._world.home.command(f'chat --session {self._session}')}", Ink.DIM)
+            command = self._options.come_back or self._world.home.command("chat --session {session}")
+            self._screen.line(f"To go on: {command.replace('{session}', self._session)}", Ink.DIM)
         return Exit.OK
 
     def _twice(self) -> bool:

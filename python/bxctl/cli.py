@@ -102,11 +102,13 @@ _pass_home = click.make_pass_decorator(Home)
 @click.option("--usage/--no-usage", default=True, help="Show what each turn cost in tokens (default: yes).")
 @click.option("--wait", type=click.IntRange(0, 86_400), default=60, metavar="SECONDS", help="Wait for loopd (60).")
 @click.option("--verbose", is_flag=True, help="Without a terminal too: thinking, tools and notices on standard error.")
+@click.option("--come-back", hidden=True, metavar="COMMAND", help="Name this at the end; {session} is the session.")
 @_json
 @_pass_home
 def chat(
     where: Home,
     *,
+    come_back: str | None,
     session: str | None,
     say: str | None,
     reasoning: bool,
@@ -127,7 +129,7 @@ def chat(
     if say is None and not json and sys.stdin.isatty() and sys.stdout.isatty():
         from bxctl import chat as conversation
 
-        options = conversation.Options(session=session, wishes=wishes, wait_ms=wait_ms)
+        options = conversation.Options(session=session, wishes=wishes, wait_ms=wait_ms, come_back=come_back)
         return conversation.run(world.of_process(where), options)
     errand = oneshot.Errand(say=say, session=session, json=json, verbose=verbose, wishes=wishes, wait_ms=wait_ms)
     return oneshot.run(world.of_process(where), errand)

@@ -171,6 +171,7 @@ FATES: dict[str, Callable[[bytes], bytes]] = {
     "whole": lambda written: written,
     "lost": lambda _: b"",
     "zeros": lambda written: bytes(len(written)),
+    "garbage": lambda written: b"\n\xff{}\n" * (len(written) // 5),
 }
 
 
@@ -183,7 +184,7 @@ def arrived(data: st.DataObject, written: bytes) -> bytes:
 @settings(max_examples=150)
 @given(st.data())
 def test_s2_power_that_goes_at_any_moment_takes_nothing_acknowledged(data: st.DataObject) -> None:
-    """S2: unsynced writes are dropped, torn or zeros, and so are unsynced names."""
+    """S2: unsynced writes are dropped, torn, zeros or garbage, and unsynced names are dropped."""
     with place() as directory:
         before, after = directory / "before", directory / "after"
         before.mkdir()

@@ -163,7 +163,7 @@ def test_another_clients_slot_is_none_of_our_business(fake: FakeLlama) -> None:
     fake.say(Reply(text="Never."))
     fake.frozen_paths = {"/v1/chat/completions"}
     with fake.busy(1), pytest.raises(ServerSilent):
-        read(client(fake, liveness_ms=500))
+        read(client(fake, load_ms=500))
 
 
 def test_the_slots_of_the_named_model_are_asked_for(fake: FakeLlama) -> None:
