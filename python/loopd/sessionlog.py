@@ -79,10 +79,10 @@ class SessionStore:
         return sorted(self.ids(), key=self._changed_at, reverse=True)[:limit]
 
     def exists(self, session: SessionId) -> bool:
-        """There is something in the session's log beside what a crash left of an attempt to begin it."""
+        """There is a record in the session's log: more than what a crash left of an attempt to begin it."""
         try:
             entries = jsonl.read_entries(self._log_path(session))
-            return any(not entry.torn and not _is_recovery(entry) for entry in entries)
+            return any(entry.value is not None and not _is_recovery(entry) for entry in entries)
         except StateMissing:
             return False
         except StateUnreadable:

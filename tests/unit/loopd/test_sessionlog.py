@@ -153,6 +153,18 @@ def test_a_session_whose_first_record_was_cut_off_at_any_byte_can_be_made_again(
         assert log.read_bytes().startswith(cut + b"\n")
 
 
+@pytest.mark.parametrize("left", [b"\0" * 300, b"\n\xff{\n", b"\0" * 20 + b"\n", b"null\n"], ids=repr)
+def test_a_session_of_which_a_power_cut_left_no_record_can_be_made_again(
+    store: SessionStore, tmp_path: Path, left: bytes
+) -> None:
+    made(store)
+    log_of(tmp_path).write_bytes(left)
+    assert not store.exists(S)
+    made(store, user("k", "Hello"))
+    assert [record.content for record in opened(store) if isinstance(record, User)] == ["Hello"]
+    assert log_of(tmp_path).read_bytes().startswith(left)
+
+
 def test_a_session_that_was_cut_off_twice_at_its_beginning_can_be_made_again(
     store: SessionStore, tmp_path: Path
 ) -> None:
