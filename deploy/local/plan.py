@@ -67,7 +67,7 @@ def loopd(home: Home) -> Part:
         argv=_role("loopd", home),
         doing="self-test",
         ready_seconds=900,
-        stop_seconds=8,
+        stop_seconds=12,
         network=False,
     )
 

@@ -4,7 +4,7 @@ Every call gets exactly one result, whatever happens: history with an unanswered
 Threads: runs in its turn's thread.
 """
 
-from bxcore import logs, sanitize
+from bxcore import logs
 from bxcore.errors import UpstreamError
 from bxcore.ids import CallId
 from bxcore.wire.channel import ToolCalled, ToolReturned, TurnEnding
@@ -99,7 +99,7 @@ class CallRunner:
         """Cut when first logged, never later: what a request once held stays as it was."""
         limit = self._parts.settings.limits.result_chars
         if len(outcome.content) <= limit:
-            return sanitize.neutralise(outcome.content), outcome.truncated
+            return self._parts.watch.neutralise(outcome.content), outcome.truncated
         self._session.keep_result(number, outcome.content)
         kept = f"[cut here: {limit} of {len(outcome.content)} characters shown; the whole is kept as result {number}]"
-        return f"{sanitize.neutralise(outcome.content[:limit])}\n{kept}", True
+        return f"{self._parts.watch.neutralise(outcome.content[:limit])}\n{kept}", True

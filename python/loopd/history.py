@@ -7,7 +7,6 @@ session that was reopened cannot differ from one that was never closed.
 from collections.abc import Iterator
 
 from bxcore.ids import CallId, MessageKey
-from bxcore.timestamp import Timestamp
 from loopd.prompt import Prompt
 from loopd.records import Assistant, Record, ToolResult, TurnEnd, TurnStart, Usage, User
 
@@ -29,7 +28,6 @@ class History:
         self.waiting: list[MessageKey] = []
         self.last_call = 0
         self.last_end: TurnEnd | None = None
-        self.last_time = Timestamp(0)
         self._turn_of: dict[MessageKey, int] = {}
         self._unanswered: list[tuple[str, str]] = []
         self._last_text = ""
@@ -39,7 +37,6 @@ class History:
     def add(self, record: Record) -> None:
         """Take one record in."""
         self.prompt.add(record)
-        self.last_time = record.time
         match record:
             case User():
                 self.waiting.append(record.key)

@@ -35,6 +35,10 @@ class Watch(Protocol):
         """
         ...
 
+    def neutralise(self, text: str) -> str:
+        """Return a text from outside with all known chat-template markup broken up, the served template's own too."""
+        ...
+
     def doubt(self) -> None:
         """Something happened that a changed server would explain: confirm before the next request."""
         ...

@@ -214,28 +214,29 @@ def _sampling(server: ModelServer, props: Props, settings: LoopdSettings) -> Che
 
 
 def _markup(server: ModelServer, props: Props) -> Check:
-    tags = (*sanitize.samples(), *props.template_tags)
-    forged = "" if _harmless(server, tags) else _first_forged(server, tags)
+    own = props.template_tags
+    tags = (*sanitize.samples(), *own)
+    forged = "" if _harmless(server, tags, own) else _first_forged(server, tags, own)
     return Check(
         name="markup",
         passed=not forged,
         expected=f"no special token in any of {len(tags)} neutralised tags",
-        found=f"{sanitize.neutralise(forged)!r} still is one" if forged else "none",
+        found=f"{sanitize.neutralise(forged, own)!r} still is one" if forged else "none",
         runbook="selftest_markup",
     )
 
 
-def _harmless(server: ModelServer, tags: tuple[str, ...]) -> bool:
+def _harmless(server: ModelServer, tags: tuple[str, ...], own: tuple[str, ...]) -> bool:
     """All in two requests: text without special tokens has the same tokens, whether they are looked for or not."""
-    text = "\n".join(sanitize.neutralise(tag) for tag in tags)
+    text = "\n".join(sanitize.neutralise(tag, own) for tag in tags)
     return server.tokenize(text, parse_special=True) == server.tokenize(text, parse_special=False)
 
 
-def _first_forged(server: ModelServer, tags: tuple[str, ...]) -> str:
+def _first_forged(server: ModelServer, tags: tuple[str, ...], own: tuple[str, ...]) -> str:
     """Find it by halves: one request a tag would be more than inferproxy lets through."""
     while len(tags) > 1:
         half = tags[: len(tags) // 2]
-        tags = tags[len(half) :] if _harmless(server, half) else half
+        tags = tags[len(half) :] if _harmless(server, half, own) else half
     return tags[0]
 
 

@@ -10,7 +10,7 @@ import threading
 
 import attrs
 
-from bxcore import logs, sanitize
+from bxcore import logs
 from bxcore.errors import StateError
 from bxcore.ids import CallId, MessageKey, SessionId
 from bxcore.wire.channel import TurnEnded, TurnEnding, TurnNotice, TurnStarted, TurnState
@@ -97,7 +97,7 @@ class Session:
             known = self.history.turn_of(key)
             if known is None:
                 self._make_room(text)
-                self.write(User(time=self._parts.clock.now_ms(), key=key, content=sanitize.neutralise(text)))
+                self.write(User(time=self._parts.clock.now_ms(), key=key, content=self._parts.watch.neutralise(text)))
             turn = known or self.history.turn + 1
             queued = self._running is not None and turn > self._running.number
             listener = self._listener(turn)

@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 import attrs
 
-from bxcore import daemon, logs
+from bxcore import daemon, logs, sanitize
 from bxcore.deadline import Clock, Deadline
 from bxcore.errors import ConfigError, UpstreamError
 from bxcore.settings.loopd import LoopdSettings
@@ -141,6 +141,11 @@ class ServerWatch:
         self._change(lambda known: attrs.evolve(known, waiting_for=what))
 
     # -- during a turn --------------------------------------------------------------------------
+
+    def neutralise(self, text: str) -> str:
+        """Break up the markup of every known model family and of the served model's template (INV-12)."""
+        props = self._verdict.props
+        return sanitize.neutralise(text, props.template_tags if props else ())
 
     def doubt(self) -> None:
         """Confirm before the next request."""

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
+from bxcore import sanitize
 from bxcore.deadline import Clock, Deadline, SystemClock
 from bxcore.files import Files
 from bxcore.ids import MessageKey, SessionId, new_message_key
@@ -46,6 +47,9 @@ class SteadyWatch:
         if self.fault is not None:
             raise self.fault
         return False
+
+    def neutralise(self, text: str) -> str:
+        return sanitize.neutralise(text)
 
     def doubt(self) -> None:
         self.doubts += 1

@@ -1,10 +1,9 @@
 import pytest
 
 from bxcore.ids import CallId, MessageKey
-from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import TurnEnding
 from loopd.history import REREAD_OVERLAP, History
-from loopd.records import Record, User
+from loopd.records import Record
 from tests.fakes.records import call, end, result, said, start, usage, user
 
 
@@ -73,14 +72,6 @@ def test_the_last_text_is_that_of_the_newest_reply_of_the_newest_turn() -> None:
     history.add(user("k2"))
     history.add(start(2, "k2"))
     assert history.last_text == ""
-
-
-def test_the_last_time_is_that_of_the_newest_record() -> None:
-    late = User(time=Timestamp(9), key=key("k"), content="")
-    assert after(user("k1"), late).last_time == 9
-
-
-# -- calls ------------------------------------------------------------------------------------------
 
 
 def test_calls_are_unanswered_in_their_order_until_their_result() -> None:
