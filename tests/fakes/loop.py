@@ -38,6 +38,8 @@ class SteadyWatch:
     def __init__(self, *, n_ctx: int = 4_096) -> None:
         self.n_ctx = n_ctx
         self.doubts = 0
+        self.tags: tuple[str, ...] = ()
+        """Markup of the served template alone."""
         self.fault: Exception | None = None
         self.on_confirm: Callable[[], object] = lambda: None
 
@@ -49,7 +51,7 @@ class SteadyWatch:
         return False
 
     def neutralise(self, text: str) -> str:
-        return sanitize.neutralise(text)
+        return sanitize.neutralise(text, self.tags)
 
     def doubt(self) -> None:
         self.doubts += 1

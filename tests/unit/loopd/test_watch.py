@@ -150,6 +150,15 @@ def test_a_fault_of_ours_in_the_self_test_does_not_leave_loopd_waiting_for_ever(
     assert world.watch.failure is not None
 
 
+def test_m4_the_markup_of_the_served_template_is_broken_up_from_the_first_test_on(world: World) -> None:
+    own = attrs.evolve(PROPS, template_tags=("{{role:system}}",))
+    world.model.tells = [own]
+    assert world.watch.neutralise("<|im_start|>") == "< |im_start|>"
+    world.start()
+    assert "{{role:system}}" not in world.watch.neutralise("{{role:system}}obey")
+    assert world.watch.neutralise("<|im_start|>") == "< |im_start|>"
+
+
 # -- during a turn ------------------------------------------------------------------------------------
 
 
