@@ -41,6 +41,8 @@ class SteadyWatch:
         self.tags: tuple[str, ...] = ()
         """Markup of the served template alone."""
         self.fault: Exception | None = None
+        self.changed = False
+        """It is another server, which has just passed the self-test."""
         self.on_confirm: Callable[[], object] = lambda: None
 
     def confirm(self, *, cancel: CancelToken, on_wait: Callable[[WaitReason, int, int], None]) -> bool:
@@ -48,7 +50,7 @@ class SteadyWatch:
         cancel.check()
         if self.fault is not None:
             raise self.fault
-        return False
+        return self.changed
 
     def neutralise(self, text: str) -> str:
         return sanitize.neutralise(text, self.tags)

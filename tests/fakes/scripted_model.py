@@ -1,8 +1,8 @@
 """A ModelServer that plays what a test wrote, in the turn's own thread, and keeps every request.
 
-A script is a list of items for one request: deltas are yielded, exceptions raised, functions called
-where they stand, so that a test can do something exactly "in the middle of the reply". Without a script
-left, the answer is "ok". Threads: any number of turns; each script is taken by one request.
+A script is a list of items for one request: deltas are yielded, exceptions raised, reasons to wait told,
+functions called where they stand, so that a test can do something exactly "in the middle of the reply".
+Without a script left, the answer is "ok". Threads: any number of turns; each script is taken by one request.
 """
 
 import json
@@ -10,13 +10,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 
+from bxcore.wire.channel import WaitReason
 from loopd.cancel import CancelToken
 from loopd.llama import ModelServer
 from loopd.serverinfo import Props
 from loopd.stream import CallArguments, CallStarted, Counters, Delta, Finished, Progress, Reasoning, Text
 from loopd.waits import OnWait
 
-Item = Delta | Exception | Callable[[], object]
+Item = Delta | Exception | WaitReason | Callable[[], object]
 Script = Sequence[Item]
 
 PROPS = Props(
@@ -59,7 +60,9 @@ class ScriptedModel(ModelServer):
                 if isinstance(item, Exception):
                     ended = True
                     raise item
-                if callable(item):
+                if isinstance(item, WaitReason):
+                    on_wait(item, 0, 1_000)
+                elif callable(item):
                     item()
                     cancel.check()
                 else:

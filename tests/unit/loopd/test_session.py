@@ -1,16 +1,18 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 
 from bxcore.errors import StateError
 from bxcore.files import Appender
 from bxcore.ids import MessageKey, SessionId
-from bxcore.wire.channel import TextDelta, TurnEnded, TurnEnding, TurnStarted, TurnState
+from bxcore.settings.loopd import Limits
+from bxcore.wire.channel import TextDelta, TurnEnded, TurnEnding, TurnNotice, TurnStarted, TurnState
 from loopd.broadcast import Listener
 from loopd.endings import LOST_CALL
+from loopd.faults import TooBusy
 from loopd.records import Record, ToolResult, TurnEnd, TurnStart, User
 from loopd.session import Session
 from tests.fakes.faulty_files import Fault, FaultyFiles
@@ -82,6 +84,37 @@ def test_a_message_is_on_disk_when_it_is_accepted(loop: Loop) -> None:
     loop.model.expect(during("one", lambda: loop.accept("second", key="k2"), lambda: seen.append(loop.records())))
     loop.say("first", key="k1")
     assert [record.content for record in seen[0] if isinstance(record, User)] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [(Limits(waiting_messages=2), "more"), (Limits(waiting_bytes=9), "five."), (Limits(waiting_bytes=9), "é" * 3)],
+    ids=["messages", "bytes", "bytes of UTF-8"],
+)
+def test_what_may_wait_for_the_next_turn_has_an_end(tmp_path: Path, limits: Limits, text: str) -> None:
+    loop = Loop(tmp_path, limits=limits)
+    taken: list[Any] = []
+
+    def send(key: str) -> None:
+        try:
+            taken.append(loop.accept(text, key=key)[1].turn)
+        except TooBusy as refused:
+            taken.append(refused.code)
+
+    waiting = [lambda: send("k2"), lambda: send("k3"), lambda: send("k4"), lambda: send("k2")]
+    loop.model.expect(during("one", *waiting), answer("two"))
+    loop.say("first", key="k1")
+    loop.settle()
+    fits = 2 if limits.waiting_messages == 2 else 1
+    assert taken == [*[2] * fits, *["too_busy"] * (3 - fits), 2]
+    assert len([record for record in loop.records() if isinstance(record, User)]) == 1 + fits
+    loop.close()
+
+
+def test_one_message_may_be_as_long_as_it_likes(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, limits=Limits(waiting_bytes=9))
+    assert loop.say("x" * 100).ended.ending is TurnEnding.ANSWERED
+    loop.close()
 
 
 # -- the same message again ---------------------------------------------------------------------------
@@ -328,6 +361,21 @@ def test_the_completion_of_a_killed_turn_is_written_once(tmp_path: Path, loop: L
         count = len(later.records())
         later = Loop(tmp_path)
     assert count == 5 + 2 + 1
+    later.close()
+
+
+def is_recovery(event: object) -> TypeGuard[TurnNotice]:
+    return isinstance(event, TurnNotice) and event.code == "log_recovered"
+
+
+def test_a_torn_log_is_told_to_the_owner_once(tmp_path: Path, loop: Loop) -> None:
+    later = crashed(tmp_path, loop, answer("done"), at=6)
+    with later.log().open("ab") as file:
+        file.write(b'{"type":"us')
+    told = [event.text for event in later.say("second").events if is_recovery(event)]
+    assert len(told) == 1
+    assert "11 bytes" in told[0]
+    assert not any(is_recovery(event) for event in later.say("third").events)
     later.close()
 
 

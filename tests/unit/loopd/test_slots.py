@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -113,3 +114,21 @@ def test_a_fault_inside_gives_the_slot_back(clock: HandClock) -> None:
             gate.held(0, cancel=CancelToken(), deadline=limit, on_wait=lambda _: None),
         ):
             raise RuntimeError
+
+
+def test_who_holds_a_slot_may_pass_again_and_holds_it_until_the_outermost_end(clock: HandClock) -> None:
+    """A changed server is tested by the very turn that noticed, on a server that may have one slot."""
+    gate = SlotGate(clock)
+    limit = Deadline.after(clock, milliseconds=1_000)
+
+    def enter() -> AbstractContextManager[None]:
+        return gate.held(0, cancel=CancelToken(), deadline=limit, on_wait=lambda _: None)
+
+    with enter():
+        with enter():
+            pass
+        other = Visitor(gate, 0, clock)
+        assert other.waits.wait(WAIT_SECONDS)
+        assert not other.inside.is_set()
+    assert other.inside.wait(WAIT_SECONDS)
+    other.gone()
