@@ -101,6 +101,7 @@ def test_more_calls_than_one_reply_may_make_are_answered_and_not_run(loop: Loop,
     assert said.ended.ending is TurnEnding.ANSWERED
     assert len(broker.asked) == 4
     assert contents(loop)[4:] == ["not run: too many calls in one reply; make fewer at a time"] * 2
+    assert [result.ok for result in results(loop)] == [*[True] * 4, False, False]
 
 
 def test_the_call_is_on_disk_before_the_tool_runs(loop: Loop, broker: HandBroker) -> None:
@@ -126,6 +127,13 @@ def test_labels_are_those_of_whoever_ran_the_tool(loop: Loop, broker: HandBroker
     loop.say("?")
     (kept,) = results(loop)
     assert (kept.data_class, kept.untrusted, kept.name) == (DataClass.SECRET, True, "remote")
+
+
+def test_what_we_say_ourselves_is_public_trusted_and_whole(loop: Loop) -> None:
+    loop.model.expect(calls(("clock", "{}"), ("Clock", "{}")))
+    loop.say("?")
+    for result in results(loop):
+        assert (result.data_class, result.untrusted, result.truncated) == (DataClass.PUBLIC, False, False)
 
 
 # -- repeated calls -----------------------------------------------------------------------------------
@@ -205,6 +213,7 @@ def test_a_call_that_returns_although_it_was_stopped_keeps_its_result(loop: Loop
     loop.model.expect(calls(remote("1"), remote("2")))
     assert loop.say("?").ended.ending is TurnEnding.CANCELLED
     assert contents(loop) == ["done all the same", "not run: the owner stopped the turn"]
+    assert [result.ok for result in results(loop)] == [True, False]
 
 
 def test_a_fault_of_ours_inside_a_call_leaves_no_call_without_a_result(loop: Loop, broker: HandBroker) -> None:
@@ -220,6 +229,8 @@ def test_a_fault_of_ours_inside_a_call_leaves_no_call_without_a_result(loop: Loo
     assert [result.tool_call_id for result in results(loop)] == ["c0", "c1", "c2"]
     assert [result.ok for result in results(loop)] == [True, False, False]
     assert "not known" in contents(loop)[1]
+    lost = results(loop)[1]
+    assert (lost.data_class, lost.untrusted, lost.truncated) == (DataClass.PUBLIC, False, False)
     assert loop.say("again").ended.ending is TurnEnding.ANSWERED
 
 

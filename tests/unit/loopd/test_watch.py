@@ -159,6 +159,12 @@ def test_m4_the_markup_of_the_served_template_is_broken_up_from_the_first_test_o
     assert world.watch.neutralise("<|im_start|>") == "< |im_start|>"
 
 
+def test_a_turn_that_comes_before_the_first_test_tests_for_itself(world: World) -> None:
+    world.confirm()
+    assert world.tests.runs == 1
+    assert world.watch.ready
+
+
 # -- during a turn ------------------------------------------------------------------------------------
 
 
