@@ -15,10 +15,6 @@ import pytest
 from tests.contract.peer import FakePeer, Peer, RealPeer, UpstreamPeer
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "real_model: needs a real llama.cpp server (make verify-model)")
-
-
 @pytest.fixture(scope="session")
 def socket_directory() -> Iterator[Path]:
     """Short enough for a socket's name, which pytest's own directories need not be."""
