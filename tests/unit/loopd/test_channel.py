@@ -455,7 +455,9 @@ def test_a_self_test_of_a_server_that_is_away_is_an_answer(served: Served) -> No
 # -- stopping -----------------------------------------------------------------------------------------
 
 
-def test_a_stop_ends_the_turn_as_interrupted_and_lets_the_waiting_go(directory: Path, tmp_path: Path) -> None:
+def test_a_stop_ends_the_turn_as_interrupted_and_lets_the_waiting_go(
+    directory: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     served = Served(directory, Loop(tmp_path))
     hold = Hold()
     served.loop.model.expect(hold.script)
@@ -474,6 +476,7 @@ def test_a_stop_ends_the_turn_as_interrupted_and_lets_the_waiting_go(directory: 
     assert last.ending is wire.TurnEnding.INTERRUPTED
     assert let_go.value.code == "not_ready"
     served.close()
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_every_request_of_the_protocol_has_a_handler(served: Served) -> None:

@@ -197,11 +197,14 @@ def test_a_turn_that_nobody_hears_goes_on_and_can_be_looked_up(loop: Loop) -> No
     def leave() -> None:
         session, accepted = gone[0]
         session.leave(accepted)
+        assert session._running.broadcast._listeners == []
 
     loop.model.expect(during("Hello", leave))
     gone.append(loop.accept("Hi", key="k1"))
     loop.settle()
-    assert isinstance(loop.records()[-1], TurnEnd)
+    end = loop.records()[-1]
+    assert isinstance(end, TurnEnd)
+    assert end.ending is TurnEnding.ANSWERED
     assert loop.sessions.follow(S, 1)[1].state is TurnState.ENDED  # type: ignore[union-attr]  # it is there
 
 
