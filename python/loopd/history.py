@@ -32,7 +32,9 @@ class History:
         self._unanswered: list[tuple[str, str]] = []
         self._last_text = ""
         self._context = self._context_before = 0
-        self._turn_prompts = (0, 0)  # prompt of the first request of the turn before this one, and of this one
+        self._turn_prompts = (0, 0)
+        # Prompt of the first request of the turn before this one, and of this one. Turns that ended before the
+        # server had counted anything are no turns here.
 
     def add(self, record: Record) -> None:
         """Take one record in."""
@@ -95,7 +97,8 @@ class History:
         self._unanswered = []
         self.waiting = [key for key in self.waiting if key not in record.keys]
         self._turn_of.update(dict.fromkeys(record.keys, record.turn))
-        self._turn_prompts = (self._turn_prompts[1], 0)
+        if self._turn_prompts[1]:
+            self._turn_prompts = (self._turn_prompts[1], 0)
         self._context_before = self._context
 
     def _answer(self, identity: str) -> None:

@@ -168,6 +168,30 @@ def test_reading_the_last_turn_again_is_the_price_of_a_template_and_no_loss() ->
     assert history.lost(cached=1_000) == 1_950
 
 
+@pytest.mark.parametrize("uncounted", [1, 3])
+def test_turns_without_usage_hide_no_loss_after_them(uncounted: int) -> None:
+    """Interrupted, or the server was away: what it had before such a turn it should still have."""
+    history = first_turn(prompt=1_000, output=20)
+    then(history, user("k2"), start(2, "k2"), said("b", turn=2), usage(turn=2, prompt=1_050, cached=1_019, output=50))
+    history.add(end(turn=2))
+    for turn in range(3, 3 + uncounted):
+        then(history, user(f"k{turn}"), start(turn, f"k{turn}"), end(TurnEnding.INTERRUPTED, turn=turn, sentence="Cut."))
+    last = 3 + uncounted
+    then(history, user("last"), start(last, "last"))
+    assert history.lost(cached=0) == 1_100
+    assert history.lost(cached=630) == 1_100
+    assert history.lost(cached=1_050) is None
+
+
+def test_a_turn_that_follows_one_without_usage_counts_from_its_own_prompt() -> None:
+    history = first_turn(prompt=1_000, output=20)
+    then(history, user("k2"), start(2, "k2"), end(TurnEnding.SERVER_AWAY, turn=2, sentence="Away."))
+    then(history, user("k3"), start(3, "k3"), said("c", turn=3), usage(turn=3, prompt=2_000, cached=1_019, output=900))
+    then(history, end(turn=3), user("k4"), start(4, "k4"))
+    assert history.lost(cached=2_000) is None  # the ordinary price of the last turn
+    assert history.lost(cached=1_020) == 2_900
+
+
 def test_far_less_than_expected_within_a_turn_is_a_loss() -> None:
     history = after(user("k1"), start(1, "k1"), said("", calls=(call("a"),)))
     history.add(usage(prompt=2_000, cached=0, output=50))
