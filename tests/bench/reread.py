@@ -58,6 +58,7 @@ def _compared(scenario: Scenario) -> list[Measure]:
     if ours.turns_with_calls < SHARE_WITH_CALLS * turns:
         raise Unmeasurable(f"the model called a tool in {ours.turns_with_calls} of {turns} turns only")
     other = _by_hand(scenario, ours)
+    _say_differences(ours.requests, other)
     paid, least = (sum(map(cachecount.reread, each.values())) for each in (ours.requests, other))
     return [
         report.exactly(f"re-read beyond a hand-written client: {scenario.name}", paid - least, "tokens", 0),
@@ -102,11 +103,11 @@ def _by_hand(scenario: Scenario, ours: Ours) -> dict[str, list[Request]]:
         for number in range(scenario.rounds):
             for name, question in scenario.questions.items():
                 clients[name].turn(question, ours.results[name][number])
-    return {name: _same_length(client.requests, ours.requests[name]) for name, client in clients.items()}
+    return {name: client.requests for name, client in clients.items()}
 
 
-def _same_length(made: Sequence[Request], other: Sequence[Request]) -> list[Request]:
-    """The two are told the same, so they normally hold the same; say so where the model chose otherwise."""
-    if [request.prompt for request in made] != [request.prompt for request in other]:
-        say("the model answered the two differently here and there; each is counted against its own context")
-    return list(made)
+def _say_differences(ours: Mapping[str, Sequence[Request]], other: Mapping[str, Sequence[Request]]) -> None:
+    """The two are told the same, so normally they hold the same; each is counted against its own context anyway."""
+    for name in ours:
+        if [request.prompt for request in ours[name]] != [request.prompt for request in other[name]]:
+            say(f"session {name}: the model did not answer the two alike")

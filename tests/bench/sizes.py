@@ -12,7 +12,7 @@ class Sizes:
     """Counts of turns, pairs, rounds and runs; bytes where the name says so."""
 
     turns: int = 50
-    turns_of_a_variant: int = 12
+    turns_of_a_variant: int = 8
     latency_pairs: int = 40
     stream_rounds: int = 5
     stream_events: int = 1_500
