@@ -65,9 +65,9 @@ class LoopPort:
         """Return how loopd is; it answers this before it is ready."""
         return self.one(channel.LoopStatus(), channel.LoopStatusReport)
 
-    def cancel(self, session: SessionId) -> channel.TurnCancelNoted:
-        """Stop the turn that runs in `session`."""
-        return self.one(channel.TurnCancel(session=session), channel.TurnCancelNoted)
+    def cancel(self, session: SessionId, turn: int = 0) -> channel.TurnCancelNoted:
+        """Stop a turn of `session` (0: whichever runs), if it is the one that runs."""
+        return self.one(channel.TurnCancel(session=session, turn=turn), channel.TurnCancelNoted)
 
 
 def wait_until_ready(

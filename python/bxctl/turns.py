@@ -214,13 +214,14 @@ class TurnRun:
         self._cancel()
 
     def _cancel(self) -> None:
-        self._cancel_wanted = not self.accepted
-        if self._cancel_wanted:
+        turn = self._turn
+        self._cancel_wanted = turn is None
+        if turn is None:
             return
 
         def ask() -> None:
             try:
-                self._inbox.put(CancelAnswer(noted=self._port.cancel(self._session), error=None))
+                self._inbox.put(CancelAnswer(noted=self._port.cancel(self._session, turn), error=None))
             except BoxmakerError as error:
                 self._inbox.put(CancelAnswer(noted=None, error=error))
 
@@ -230,5 +231,5 @@ class TurnRun:
     def _cancel_answered(self, answer: CancelAnswer) -> None:
         if answer.error is not None:
             self._view.tell(f"could not cancel: {answer.error.detail}")
-        elif answer.noted is not None and answer.noted.turn not in (self._turn, None):
-            self._view.tell(f"turn {answer.noted.turn} was stopped; yours comes next, Ctrl-C stops it")
+        elif answer.noted is not None and answer.noted.turn is None:
+            self._view.tell("nothing was stopped: your turn was not the one that runs")

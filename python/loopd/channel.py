@@ -111,7 +111,7 @@ class Channel:
         request.answer(listener.fault or _UNKNOWN, final=True)
 
     def _turn_cancel(self, request: Request, message: wire.TurnCancel) -> None:
-        turn = self._sessions.cancel(message.session)
+        turn = self._sessions.cancel(message.session, message.turn)
         request.answer(wire.TurnCancelNoted(session=message.session, turn=turn), final=True)
 
     # -- looking --------------------------------------------------------------------------------

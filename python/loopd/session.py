@@ -117,11 +117,11 @@ class Session:
             state = TurnState.ENDED if listener is None else TurnState.QUEUED if queued else TurnState.RUNNING
             return Followed(turn=number, state=state, listener=listener)
 
-    def cancel(self) -> int | None:
-        """Stop the running turn; return its number, or None where none runs."""
+    def cancel(self, turn: int = 0) -> int | None:
+        """Stop the turn (0: whichever runs); return its number, or None where it is not the one that runs."""
         with self._lock:
             running = self._running
-        if running is None:
+        if running is None or turn not in (0, running.number):
             return None
         running.cancel.cancel()
         return running.number

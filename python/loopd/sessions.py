@@ -51,14 +51,14 @@ class Sessions:
                 raise NoSession("there is no session of that name")
             return live, live.follow(turn)
 
-    def cancel(self, session: SessionId) -> int | None:
-        """Stop the running turn of a session; None where none runs. Raises NoSession."""
+    def cancel(self, session: SessionId, turn: int = 0) -> int | None:
+        """Stop a turn of a session (0: whichever runs); None where it is not running. Raises NoSession."""
         if not self._store.exists(session):
             raise NoSession("there is no session of that name")
         with self._lock:
             entry = self._entries.get(session)
         live = entry.session if entry else None
-        return live.cancel() if live else None
+        return live.cancel(turn) if live else None
 
     def running(self) -> int:
         """How many turns run now."""

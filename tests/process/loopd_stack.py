@@ -229,8 +229,8 @@ class Stack:
     def follow(self, turn: int = 0, *, session: str = "s") -> Talk:
         return self.talk(TurnFollow(session=SessionId(session), turn=turn))
 
-    def cancel(self, *, session: str = "s") -> TurnCancelNoted:
-        return self.talk(TurnCancel(session=SessionId(session))).wait(TurnCancelNoted)
+    def cancel(self, turn: int = 0, *, session: str = "s") -> TurnCancelNoted:
+        return self.talk(TurnCancel(session=SessionId(session), turn=turn)).wait(TurnCancelNoted)
 
     def status(self) -> LoopStatusReport:
         return self.talk(LoopStatus()).wait(LoopStatusReport)

@@ -158,7 +158,8 @@ def test_ctrl_c_cancels_the_turn_and_the_conversation_goes_on(tmp_path: Path) ->
         screen.expect("One, two")
         screen.send(CTRL_C)
         screen.expect(r"You stopped it\. \[cancelled\].*" + PROMPT)
-        assert fake.wait(channel.TurnCancel).session == fake.wait(channel.UserMessage).session
+        session = fake.wait(channel.UserMessage).session
+        assert fake.wait(channel.TurnCancel) == channel.TurnCancel(session=session, turn=1)
 
 
 def test_ctrl_c_keeps_what_was_typed_before_it(tmp_path: Path) -> None:

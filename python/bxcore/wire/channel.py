@@ -84,9 +84,10 @@ class TurnFollow:
 
 @attrs.frozen(kw_only=True)
 class TurnCancel:
-    """kind `turn_cancel`: stop the running turn. Answered by `turn_cancel_noted`."""
+    """kind `turn_cancel`: stop a turn (0: whichever runs), if it is the one that runs. `turn_cancel_noted`."""
 
     session: SessionId
+    turn: int
 
 
 @attrs.frozen(kw_only=True)
@@ -262,7 +263,7 @@ class TurnSnapshot:
 
 @attrs.frozen(kw_only=True)
 class TurnCancelNoted:
-    """kind `turn_cancel_noted`, final. `turn` is None where no turn was running."""
+    """kind `turn_cancel_noted`, final. `turn` is None where no such turn was running."""
 
     session: SessionId
     turn: int | None

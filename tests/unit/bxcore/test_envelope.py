@@ -18,7 +18,7 @@ from bxcore.wire.kinds import KIND_OF, KINDS
 from tests.fixtures import make_wire
 
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures" / "wire").iterdir())
-GOOD = b'{"v":1,"id":7,"final":true,"msg":{"kind":"turn_cancel","body":{"session":"s"}}}'
+GOOD = b'{"v":1,"id":7,"final":true,"msg":{"kind":"turn_cancel","body":{"session":"s","turn":4}}}'
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.name)
@@ -40,7 +40,7 @@ def test_every_kind_has_a_class_of_its_own() -> None:
 
 
 def test_an_envelope_has_these_bytes() -> None:
-    one = Envelope(id=7, final=True, msg=TurnCancel(session=SessionId("s")))
+    one = Envelope(id=7, final=True, msg=TurnCancel(session=SessionId("s"), turn=4))
     assert envelope.encode(one) == GOOD
     assert envelope.decode(GOOD) == one
 
@@ -81,7 +81,7 @@ def test_the_largest_id_is_read_and_written() -> None:
 BAD: dict[str, bytes] = {
     "a list": b"[]",
     "a text": b'"x"',
-    "no v": b'{"id":7,"final":true,"msg":{"kind":"turn_cancel","body":{"session":"s"}}}',
+    "no v": b'{"id":7,"final":true,"msg":{"kind":"turn_cancel","body":{"session":"s","turn":4}}}',
     "v as text": GOOD.replace(b'"v":1', b'"v":"1"'),
     "v as true": GOOD.replace(b'"v":1', b'"v":true'),
     "v as null": GOOD.replace(b'"v":1', b'"v":null'),
@@ -96,14 +96,14 @@ BAD: dict[str, bytes] = {
     "unknown key outside": GOOD.replace(b'"v":1', b'"v":1,"hunter2":0'),
     "duplicate key outside": GOOD.replace(b'"v":1', b'"v":1,"v":1'),
     "no msg": b'{"v":1,"id":7,"final":true}',
-    "msg as a list": b'{"v":1,"id":7,"final":true,"msg":["turn_cancel",{"session":"s"}]}',
+    "msg as a list": b'{"v":1,"id":7,"final":true,"msg":["turn_cancel",{"session":"s","turn":4}]}',
     "unknown key in msg": GOOD.replace(b'"kind"', b'"sender":"loopd","kind"'),
     "no kind": GOOD.replace(b'"kind":"turn_cancel",', b""),
     "unknown kind": GOOD.replace(b"turn_cancel", b"hunter2_grant"),
     "kind in capitals": GOOD.replace(b"turn_cancel", b"TURN_CANCEL"),
     "kind as a list": GOOD.replace(b'"turn_cancel"', b'["turn_cancel"]'),
-    "no body": GOOD.replace(b',"body":{"session":"s"}', b""),
-    "body as null": GOOD.replace(b'{"session":"s"}', b"null"),
+    "no body": GOOD.replace(b',"body":{"session":"s","turn":4}', b""),
+    "body as null": GOOD.replace(b'{"session":"s","turn":4}', b"null"),
     "body of another kind": GOOD.replace(b'"session":"s"', b'"limit":5'),
     "unknown key in body": GOOD.replace(b'"session":"s"', b'"session":"s","hunter2":1'),
     "missing key in body": GOOD.replace(b'"session":"s"', b""),

@@ -51,7 +51,7 @@ REFUSED = {
         ErrorCode.FORBIDDEN,
     ),
     "another door's message": (
-        envelope.encode(Envelope(id=7, final=True, msg=TurnCancel(session=SessionId("main")))),
+        envelope.encode(Envelope(id=7, final=True, msg=TurnCancel(session=SessionId("main"), turn=0))),
         ErrorCode.FORBIDDEN,
     ),
     "a request that is not final": (

@@ -111,7 +111,7 @@ def test_a_page_that_forgets_a_field_or_mistakes_a_type_is_seen() -> None:
     kind = "turn_cancel_noted"
     for page in (
         PAGE.replace("| `turn` | number or null |", "| `turn` | number |"),
-        PAGE.replace("| `turn` | number or null | the turn that is being stopped; null: none was running | |\n", ""),
+        PAGE.replace("| `turn` | number or null | the turn that is being stopped; null: it was not running | |\n", ""),
         PAGE.replace(f"### `{kind}`", f"### {kind}"),
     ):
         assert described(page, kind) != declared(KINDS[kind])

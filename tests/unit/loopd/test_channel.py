@@ -174,7 +174,7 @@ REFUSALS: dict[str, tuple[object, str]] = {
     "no such session": (said("Hi", new=False, session="other"), "no_session"),
     "a session that is there": (said("Hi", key="another"), "session_exists"),
     "no such session to follow": (wire.TurnFollow(session=SessionId("other"), turn=0), "no_session"),
-    "no such session to cancel": (wire.TurnCancel(session=SessionId("other")), "no_session"),
+    "no such session to cancel": (wire.TurnCancel(session=SessionId("other"), turn=0), "no_session"),
     "no such session to show": (wire.SessionShow(session=SessionId("other")), "no_session"),
     "no such session to report": (wire.CacheReport(session=SessionId("other")), "no_session"),
     "no such turn": (wire.TurnFollow(session=S, turn=9), "no_turn"),
@@ -275,13 +275,41 @@ def test_a_turn_is_cancelled_from_another_connection(served: Served) -> None:
     with served.dial() as connection:
         answers = connection.request(said("Hi"), idle_ms=IDLE_MS)
         hold.wait()
-        (noted,) = served.ask(wire.TurnCancel(session=S))
+        (noted,) = served.ask(wire.TurnCancel(session=S, turn=0))
         hold.go.set()
         last = list(answers)[-1].msg
     assert noted == wire.TurnCancelNoted(session=S, turn=1)
     assert isinstance(last, wire.TurnEnded)
     assert last.ending is wire.TurnEnding.CANCELLED
-    assert served.ask(wire.TurnCancel(session=S)) == [wire.TurnCancelNoted(session=S, turn=None)]
+    assert served.ask(wire.TurnCancel(session=S, turn=0)) == [wire.TurnCancelNoted(session=S, turn=None)]
+
+
+def test_a_cancel_of_a_turn_that_waits_leaves_the_one_that_runs_alone(served: Served) -> None:
+    hold = Hold()
+    served.loop.model.expect(hold.script, answer("second"))
+    with served.dial() as one, served.dial() as other:
+        first = one.request(said("Hi"), idle_ms=IDLE_MS)
+        hold.wait()
+        second = other.request(said("More", key="k2", new=False), idle_ms=IDLE_MS)
+        next(second)
+        for turn in (2, 3, -1):
+            cancel = wire.TurnCancel(session=S, turn=turn)
+            assert served.ask(cancel) == [wire.TurnCancelNoted(session=S, turn=None)]
+        hold.go.set()
+        endings = [list(answers)[-1].msg for answers in (first, second)]
+    assert [ended.ending for ended in endings] == [wire.TurnEnding.ANSWERED] * 2  # type: ignore[attr-defined]
+
+
+def test_a_cancel_of_the_turn_that_runs_stops_it_by_its_number(served: Served) -> None:
+    hold = Hold()
+    served.loop.model.expect(hold.script)
+    with served.dial() as connection:
+        answers = connection.request(said("Hi"), idle_ms=IDLE_MS)
+        hold.wait()
+        assert served.ask(wire.TurnCancel(session=S, turn=1)) == [wire.TurnCancelNoted(session=S, turn=1)]
+        hold.go.set()
+        last = list(answers)[-1].msg
+    assert last.ending is wire.TurnEnding.CANCELLED  # type: ignore[attr-defined]  # a TurnEnded
 
 
 def test_a_client_that_leaves_in_the_middle_does_not_stop_its_turn(served: Served) -> None:
