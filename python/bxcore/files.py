@@ -2,7 +2,7 @@
 
 The only module that calls fsync and rename. Every file and every new directory entry is synced
 before the call returns. Symbolic links are never followed in the last part of a path. A file
-that replaces or is created is written beside its place under a dot name and moved there whole, so
+that replaces another is written beside its place under a dot name and moved there whole, so
 that a reader sees the old file or the new one; a crash may leave such a dot file, which nobody reads.
 Threads: values here hold no state but AppendFile's, which belongs to one thread at a time.
 """
@@ -15,6 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
 
+from bxcore import regularfile
 from bxcore.errors import StateError
 
 FILE_MODE = 0o600
@@ -60,20 +61,12 @@ class Appender(Protocol):
 class Files(Protocol):
     """What a role does to its files. Each call is durable when it returns, or raises StateError."""
 
-    def append(self, path: Path, data: bytes) -> None:
-        """Add `data` at the end of `path`, which need not exist."""
-        ...
-
     def open_append(self, path: Path) -> Appender:
         """Open `path`, which need not exist, for appending. StateInUse where it is open already."""
         ...
 
     def replace(self, path: Path, data: bytes) -> None:
         """Make `data` the content of `path`: after a crash the old content or the new, never a mix."""
-        ...
-
-    def create(self, path: Path, data: bytes) -> None:
-        """Make the new file `path`, whole or not at all. StateUnwritable where it exists."""
         ...
 
     def make_dir(self, path: Path) -> None:
@@ -92,7 +85,6 @@ class System(Protocol):
     def write(self, fd: int, data: bytes | memoryview, /) -> int: ...
     def fsync(self, fd: int, /) -> None: ...
     def rename(self, source: Path, target: Path, /) -> None: ...
-    def link(self, source: Path, target: Path, /) -> None: ...
     def unlink(self, path: Path, /) -> None: ...
     def mkdir(self, path: Path, mode: int = ..., /) -> None: ...
     def close(self, fd: int, /) -> None: ...
@@ -101,7 +93,7 @@ class System(Protocol):
 def open_read(path: Path) -> BufferedReader:
     """Open `path` for reading; for files that are read piece by piece. StateMissing, StateUnreadable."""
     try:
-        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+        return os.fdopen(regularfile.descriptor(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
     except FileNotFoundError:
         raise StateMissing(f"{_shown(path)}: not there") from None
     except OSError as error:
@@ -150,13 +142,6 @@ class DiskFiles:
     def __init__(self, system: System = os) -> None:
         self._system = system
 
-    def append(self, path: Path, data: bytes) -> None:
-        appender = self.open_append(path)
-        try:
-            appender.append(data)
-        finally:
-            appender.close()
-
     def open_append(self, path: Path) -> Appender:
         try:
             return AppendFile(path, self._system)
@@ -173,18 +158,6 @@ class DiskFiles:
             except OSError:
                 self._system.unlink(beside)
                 raise
-            _sync_directory(path.parent, self._system)
-        except OSError as error:
-            raise _unwritable(path, error) from None
-
-    def create(self, path: Path, data: bytes) -> None:
-        try:
-            beside = self._write_beside(path, data)
-            try:
-                # Unlike rename, link refuses where the name is taken.
-                self._system.link(beside, path)
-            finally:
-                self._system.unlink(beside)
             _sync_directory(path.parent, self._system)
         except OSError as error:
             raise _unwritable(path, error) from None
@@ -221,8 +194,8 @@ class DiskFiles:
 
 
 def _open_append(path: Path, system: System) -> int:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = system.open(path, flags, FILE_MODE)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    fd = regularfile.descriptor(path, flags, mode=FILE_MODE, opener=system.open)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Also for a file that was there: the process that made it may have died before this line.

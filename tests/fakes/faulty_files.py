@@ -53,10 +53,6 @@ class FaultySystem:
         self._fail("rename")
         source.rename(target)
 
-    def link(self, source: Path, target: Path, /) -> None:
-        self._fail("link")
-        target.hardlink_to(source)
-
     def unlink(self, path: Path, /) -> None:
         self._fail("unlink")
         path.unlink()

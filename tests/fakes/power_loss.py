@@ -82,13 +82,6 @@ class PowerLossSystem:
 
         self._step(effect)
 
-    def link(self, source: Path, target: Path, /) -> None:
-        def effect() -> None:
-            target.hardlink_to(source)
-            self.names[target] = self.names[source]
-
-        self._step(effect)
-
     def unlink(self, path: Path, /) -> None:
         def effect() -> None:
             path.unlink()

@@ -262,22 +262,3 @@ def test_a_power_cut_leaves_the_content_before_a_replace_or_after_it(
         allowed = contents[max(done - 1, 0) : done + 1]
         if done or (found / "a").exists():
             assert (found / "a").read_bytes() in allowed
-
-
-@given(st.binary(max_size=40), st.integers(0, 12), st.booleans(), st.data())
-def test_a_power_cut_leaves_a_created_file_whole_or_not_at_all(
-    content: bytes, cut_at: int, effect_first: bool, data: st.DataObject
-) -> None:
-    with home() as directory:
-        live, found = directory / "live", directory / "found"
-        live.mkdir()
-        system = PowerLossSystem(live, cut_at=cut_at, effect_first=effect_first)
-        created = False
-        try:
-            DiskFiles(system).create(live / "a", content)
-            created = True
-        except PowerCut:
-            pass  # what follows is the next start
-        system.after(found, choices(data))
-        if created or (found / "a").exists():
-            assert (found / "a").read_bytes() == content

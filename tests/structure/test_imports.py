@@ -15,7 +15,9 @@ from tests.structure import sources
 PYPROJECT = sources.ROOT / "pyproject.toml"
 SETTINGS: Mapping[str, Any] = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]
 CONTRACTS: list[Mapping[str, Any]] = SETTINGS["importlinter"]["contracts"]
-FLOOR = {f"bxcore.{name}" for name in ("errors", "ids", "timestamp", "logs", "deadline", "listener", "daemon")}
+FLOOR = {
+    f"bxcore.{name}" for name in ("errors", "ids", "timestamp", "logs", "deadline", "listener", "daemon", "regularfile")
+}
 
 
 def lint(directory: Path) -> subprocess.CompletedProcess[str]:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,14 @@ from tests.fakes.faulty_files import Fault, FaultyFiles
 DISK = DiskFiles()
 
 
+def append(path: Path, data: bytes, disk: DiskFiles = DISK) -> None:
+    appender = disk.open_append(path)
+    try:
+        appender.append(data)
+    finally:
+        appender.close()
+
+
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
@@ -23,8 +32,8 @@ def names(directory: Path) -> list[str]:
 
 
 def test_append_makes_the_file_and_adds_to_it(tmp_path: Path) -> None:
-    DISK.append(tmp_path / "a", b"one")
-    DISK.append(tmp_path / "a", b"two")
+    append(tmp_path / "a", b"one")
+    append(tmp_path / "a", b"two")
     assert DISK.read(tmp_path / "a") == b"onetwo"
 
 
@@ -35,39 +44,29 @@ def test_replace_gives_the_new_content_and_leaves_nothing_beside(tmp_path: Path)
     assert names(tmp_path) == ["a"]
 
 
-def test_create_makes_a_file_once(tmp_path: Path) -> None:
-    DISK.create(tmp_path / "a", b"one")
-    with pytest.raises(StateUnwritable):
-        DISK.create(tmp_path / "a", b"two")
-    assert DISK.read(tmp_path / "a") == b"one"
-    assert names(tmp_path) == ["a"]
-
-
 def test_make_dir_makes_a_directory_and_leaves_one_that_is_there(tmp_path: Path) -> None:
     DISK.make_dir(tmp_path / "d")
-    DISK.append(tmp_path / "d" / "a", b"x")
+    append(tmp_path / "d" / "a", b"x")
     DISK.make_dir(tmp_path / "d")
     assert names(tmp_path / "d") == ["a"]
 
 
 def test_a_file_of_no_bytes_can_be_written(tmp_path: Path) -> None:
-    DISK.create(tmp_path / "a", b"")
-    DISK.replace(tmp_path / "b", b"")
-    DISK.append(tmp_path / "c", b"")
-    assert [DISK.read(tmp_path / name) for name in "abc"] == [b"", b"", b""]
+    DISK.replace(tmp_path / "a", b"")
+    append(tmp_path / "b", b"")
+    assert [DISK.read(tmp_path / name) for name in "ab"] == [b"", b""]
 
 
 def test_files_and_directories_belong_to_the_role_alone_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         DISK.make_dir(tmp_path / "d")
-        DISK.append(tmp_path / "a", b"x")
+        append(tmp_path / "a", b"x")
         DISK.replace(tmp_path / "b", b"x")
-        DISK.create(tmp_path / "c", b"x")
     finally:
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes == {"a": 0o600, "b": 0o600, "c": 0o600, "d": 0o700}
+    assert modes == {"a": 0o600, "b": 0o600, "d": 0o700}
 
 
 def test_reading_what_is_not_there_says_so(tmp_path: Path) -> None:
@@ -94,8 +93,6 @@ def link(tmp_path: Path) -> Path:
 
 def test_append_does_not_follow_a_link(link: Path) -> None:
     with pytest.raises(StateUnwritable):
-        DISK.append(link, b"x")
-    with pytest.raises(StateUnwritable):
         DISK.open_append(link)
     assert (link.parent / "outside").read_bytes() == b"untouched"
 
@@ -103,7 +100,7 @@ def test_append_does_not_follow_a_link(link: Path) -> None:
 def test_append_does_not_make_the_target_of_a_dangling_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "new")
     with pytest.raises(StateUnwritable):
-        DISK.append(tmp_path / "link", b"x")
+        append(tmp_path / "link", b"x")
     assert names(tmp_path) == ["link"]
 
 
@@ -111,12 +108,6 @@ def test_replace_takes_the_place_of_a_link_and_leaves_its_target(link: Path) -> 
     DISK.replace(link, b"new")
     assert not link.is_symlink()
     assert link.read_bytes() == b"new"
-    assert (link.parent / "outside").read_bytes() == b"untouched"
-
-
-def test_create_refuses_the_place_of_a_link(link: Path) -> None:
-    with pytest.raises(StateUnwritable):
-        DISK.create(link, b"new")
     assert (link.parent / "outside").read_bytes() == b"untouched"
 
 
@@ -136,6 +127,46 @@ def test_a_file_in_the_place_of_a_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "d").write_bytes(b"")
     with pytest.raises(StateUnwritable):
         DISK.make_dir(tmp_path / "d")
+
+
+# -- what is no file ---------------------------------------------------------------------------
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def bound_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+STRANGERS: dict[str, Callable[[Path], None]] = {"directory": Path.mkdir, "pipe": fifo, "socket": bound_socket}
+
+
+@pytest.mark.parametrize("make", STRANGERS.values(), ids=STRANGERS.keys())
+def test_what_is_no_file_is_neither_read_nor_appended_to_and_leaks_nothing(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "a")
+    before = open_descriptors()
+    for _ in range(3):
+        with pytest.raises(StateUnreadable, match="not a regular file") as caught:
+            files.open_read(tmp_path / "a")
+        assert not isinstance(caught.value, StateMissing)
+        with pytest.raises(StateUnwritable):
+            DISK.open_append(tmp_path / "a")
+    assert open_descriptors() == before
+
+
+def test_a_pipe_that_somebody_reads_is_not_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a")
+    reader = os.open(tmp_path / "a", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(StateUnwritable, match="not a regular file"):
+            DISK.open_append(tmp_path / "a")
+    finally:
+        os.close(reader)
 
 
 # -- the lock ---------------------------------------------------------------------------------
@@ -181,10 +212,9 @@ def open_descriptors() -> int:
 
 
 OPERATIONS: dict[str, Callable[[DiskFiles, Path], None]] = {
-    "append": lambda disk, home: disk.append(home / "a", b"more"),
-    "append to a new file": lambda disk, home: disk.append(home / "new", b"more"),
+    "append": lambda disk, home: append(home / "a", b"more", disk),
+    "append to a new file": lambda disk, home: append(home / "new", b"more", disk),
     "replace": lambda disk, home: disk.replace(home / "a", b"more"),
-    "create": lambda disk, home: disk.create(home / "new", b"more"),
     "make_dir": lambda disk, home: disk.make_dir(home / "new"),
 }
 
@@ -221,19 +251,6 @@ def test_a_replace_that_fails_leaves_the_old_content_or_the_new(tmp_path: Path, 
             FaultyFiles(Fault(call=call, at=at, after_bytes=3)).replace(tmp_path / "a", b"new content")
         assert (tmp_path / "a").read_bytes() in {b"old", b"new content"}
         assert names(tmp_path) == ["a"]  # a full disk is not filled by attempts
-
-
-@pytest.mark.parametrize("call", ["open", "write", "fsync", "link"])
-def test_a_create_that_fails_leaves_the_whole_file_or_none(tmp_path: Path, call: str) -> None:
-    count = calls_of("create", tmp_path)[call]
-    (tmp_path / "new").unlink()
-    for at in range(count):
-        with pytest.raises(StateUnwritable):
-            FaultyFiles(Fault(call=call, at=at, after_bytes=3)).create(tmp_path / "new", b"content")
-        assert names(tmp_path) in ([], ["new"])
-        if (tmp_path / "new").exists():
-            assert (tmp_path / "new").read_bytes() == b"content"
-            (tmp_path / "new").unlink()
 
 
 def test_a_leftover_of_a_crash_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -295,7 +312,7 @@ class Sip:
 def test_a_short_write_is_carried_on(tmp_path: Path) -> None:
     system = Sip()
     disk = DiskFiles(system)  # type: ignore[arg-type]  # the other calls are those of os
-    disk.append(tmp_path / "a", b"0123456789")
+    append(tmp_path / "a", b"0123456789", disk)
     disk.replace(tmp_path / "b", b"0123456789")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == b"0123456789"
     assert system.writes == 8
@@ -303,7 +320,7 @@ def test_a_short_write_is_carried_on(tmp_path: Path) -> None:
 
 def test_a_disk_without_space_is_told_by_name_and_reason(tmp_path: Path) -> None:
     with pytest.raises(StateUnwritable) as caught:
-        FaultyFiles(Fault(error=errno.ENOSPC)).append(tmp_path / "0.jsonl", b"x")
+        append(tmp_path / "0.jsonl", b"x", FaultyFiles(Fault(error=errno.ENOSPC)))
     assert caught.value.detail == f"{tmp_path.name}/0.jsonl: No space left on device"
 
 
