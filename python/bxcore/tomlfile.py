@@ -1,11 +1,11 @@
 """TOML text -> plain values, and the line on which each key stands.
 
 tomlkit does the reading; it knows no positions. They are found by cutting the text into statements:
-a header, or a key with its value, is complete on the first line up to which it can be read by itself.
+a header, or a key with its value, ends with the first line that leaves no text and no bracket open.
 Only a file that has a fault pays for that. Reads: the file. Raises ConfigError only.
 """
 
-import io
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -17,16 +17,28 @@ import tomlkit
 from tomlkit.exceptions import KeyAlreadyPresent, ParseError, TOMLKitError
 from tomlkit.items import Float, Item
 
+from bxcore import regularfile
 from bxcore.errors import ConfigError
 from bxcore.ids import MAX_SAFE_INTEGER
 
 Keys = tuple[str | int, ...]
 """Where a value stands: names of tables and keys, and numbers from 0 inside lists."""
 
-MAX_BYTES = 256 * 1024
+MAX_BYTES = 64 * 1024
+"""More than any configuration; tomlkit takes seconds for what is much longer."""
 
-MAX_STATEMENT_LINES = 2_000
-"""Lines after which the end of a value is not looked for any more; faults then show its first line."""
+_TOKEN = re.compile(
+    r"""
+    \"{3} (?: \\. | [^\\] )*? (?: \"{3,5} | \\?\Z )  # text over several lines; it may end in two quotes of its own
+    | '{3} .*? (?: '{3,5} | \Z )
+    | \" (?: \\[^\n] | [^\"\\\n] )* \"?
+    | ' [^'\n]* '?
+    | \# [^\n]*
+    | [\[\]{}\n]
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""What says where a statement ends. Each kind of text also matches where it is not closed, so no place is read twice."""
 
 _WORDS: Mapping[type, str] = {
     str: "text",
@@ -96,13 +108,13 @@ def word(value: object) -> str:
 
 def _text(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        raw = regularfile.content(path, most=MAX_BYTES)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: {len(raw)} bytes are more than the {MAX_BYTES} that are read")
+        raise ConfigError(f"{path}: longer than the {MAX_BYTES} bytes that are read")
     if raw.startswith(b"\xef\xbb\xbf"):
         raise ConfigError(f"{path}:1: starts with a byte-order mark; save it without one")
     try:
@@ -169,22 +181,29 @@ def _first_clash(statements: list[_Statement]) -> _Statement:
 
 def _statements(text: str) -> Iterator[_Statement]:
     """Yield the statements in their order. Raises _Unreadable at one that cannot be read by itself."""
-    chunk, start, lines = "", 1, 0
-    for line in io.StringIO(text, newline="\n"):
-        chunk, lines = chunk + line, lines + 1
-        # After its first line a value can only end with one of these: saves most of the attempts.
-        if lines > 1 and not any(mark in line for mark in ("]", '"""', "'''")):
-            continue
+    line = 1
+    for chunk in _chunks(text):
         try:
-            meaning = tomlkit.parse(chunk)
-        except TOMLKitError:
-            if lines >= MAX_STATEMENT_LINES:
-                break
-        else:
-            yield _Statement(start, chunk, meaning)
-            chunk, start, lines = "", start + lines, 0
-    if chunk:
-        raise _Unreadable(start)
+            yield _Statement(line, chunk, tomlkit.parse(chunk))
+        except (TOMLKitError, ValueError, RecursionError):
+            raise _Unreadable(line) from None
+        line += chunk.count("\n")
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """Cut `text` after each line that leaves nothing open."""
+    start = depth = 0
+    for token in _TOKEN.finditer(text):
+        match token.group():
+            case "[" | "{":
+                depth += 1
+            case "]" | "}":
+                depth -= 1
+            case "\n" if depth <= 0:
+                yield text[start : token.end()]
+                start, depth = token.end(), 0
+    if start < len(text):
+        yield text[start:]
 
 
 def _lines(text: str) -> dict[Keys, int]:
@@ -206,7 +225,7 @@ def _readable(text: str) -> Iterator[_Statement]:
     try:
         yield from _statements(text)
     except _Unreadable:
-        return  # what comes after a value of MAX_STATEMENT_LINES has no line: the nearest table's is shown
+        return  # what comes after has no line: the nearest table's is shown
 
 
 def _header(meaning: Any, last: dict[Keys, int]) -> Keys:

@@ -1,13 +1,15 @@
 """Rows G4-like of the bad-input list for configuration: every fault at once, each with its line."""
 
+import os
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 
 import attrs
 import pytest
+import tomlkit
 
-from bxcore import config
+from bxcore import config, tomlfile
 from bxcore.errors import EXIT_CONFIG, ConfigError
 
 
@@ -304,7 +306,7 @@ def test_bytes_that_are_no_text_are_a_fault(path: Path, raw: bytes, fault: str) 
 
 def test_a_file_of_absurd_size_is_not_read(path: Path) -> None:
     path.write_bytes(b"#" * (300 * 1024))
-    with pytest.raises(ConfigError, match="bytes are more than"):
+    with pytest.raises(ConfigError, match="longer than the 65536 bytes"):
         config.load(path, Settings)
 
 
@@ -334,3 +336,29 @@ def test_a_value_of_thousands_of_lines_is_read_and_its_faults_have_a_line(path: 
     assert faults(path, f'state="/s"\nverbose=3\nnames=[\n{numbers}]\nmaybe="x"\n')[0] == (
         "2: verbose: expected true or false, got a whole number"
     )
+
+
+def test_the_lines_of_a_long_value_cost_no_more_than_its_length(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    parse = tomlkit.parse
+
+    def counted(text: str) -> tomlkit.TOMLDocument:
+        read.append(len(text))
+        return parse(text)
+
+    monkeypatch.setattr(tomlkit, "parse", counted)
+    text = 'state="/s"\nverbose=3\nnames=[\n' + "[1],\n" * 500 + "]\nmaybe='x'\n"
+    assert [fault.split(":")[0] for fault in faults(path, text)][-1] == "505"
+    assert sum(read) == 2 * len(text)  # the whole file, and each statement by itself
+
+
+def test_a_pipe_is_a_fault_and_nobody_waits_for_its_other_end(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="cannot be read: not a regular file"):
+        config.load(path, Settings)
+
+
+def test_a_link_to_the_file_is_followed(path: Path) -> None:
+    path.with_name("real.toml").write_text('state="/s"\nlimits={steps=3}\nrange={low=1,high=2}\nname="n"\n')
+    path.symlink_to("real.toml")
+    assert isinstance(tomlfile.read(path), tomlfile.Document)
