@@ -4,6 +4,7 @@ inferproxy reads the file itself, with the standard library only; this second de
 because bxctl may not import a role. tests/unit/bxcore/test_settings_inferproxy.py holds the two equal.
 """
 
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import attrs
@@ -19,24 +20,21 @@ def _within(low: int, high: int) -> "attrs._ValidatorType[int]":
     return check
 
 
-def _not_empty(_: object, __: "attrs.Attribute[str]", value: str) -> None:
-    if not value:
-        raise ValueError("expected text that is not empty")
-
-
 def _an_address(_: object, __: "attrs.Attribute[str]", value: str) -> None:
-    if value.startswith("unix:/"):
+    if value.startswith("unix:/") and "\0" not in value:
         return
     try:
         url = urlsplit(value)
-        host = url.hostname
-        _ = url.port  # asked for its fault: a port that is no number
+        host = url.hostname or ""
+        # getaddrinfo's own encoding: UnicodeError, which is a ValueError, for what it would refuse.
+        usable = host.encode("idna") and " " not in host and url.port != 0
     except ValueError:
         raise ValueError(_UPSTREAM_FORM) from None
     if url.scheme == "https":
         raise ValueError(f"{_UPSTREAM_FORM}; https cannot be forwarded unread")
     more_than_an_address = url.path.strip("/") or url.query or url.fragment or "@" in url.netloc
-    if url.scheme != "http" or not host or more_than_an_address:
+    # The text too: urlsplit drops line breaks and tabs silently.
+    if url.scheme != "http" or not usable or not value.isprintable() or more_than_an_address:
         raise ValueError(_UPSTREAM_FORM)
 
 
@@ -44,7 +42,7 @@ def _an_address(_: object, __: "attrs.Attribute[str]", value: str) -> None:
 class InferproxySettings:
     """The whole file."""
 
-    listen: str = attrs.field(validator=_not_empty)
+    listen: Path
     upstream: str = attrs.field(validator=_an_address)
     max_connections: int = attrs.field(default=32, validator=_within(1, 128))
     accept_burst: int = attrs.field(default=32, validator=_within(1, 10_000))

@@ -1,6 +1,7 @@
 """Two programs describe inferproxy.toml; they must accept and refuse the same files."""
 
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,19 @@ FILES = {
     "a limit as text": GOOD + 'idle_ms = "5000"\n',
     "a limit as truth": GOOD + "accept_burst = true\n",
     "a limit as fraction": GOOD + "connect_ms = 5000.0\n",
+    "a NUL in listen": GOOD.replace("infer.sock", "\\u0000"),
+    "a NUL in a path upstream": 'listen = "/i"\nupstream = "unix:/a\\u0000"\n',
+    "a NUL in the host": GOOD.replace("127", "\\u0000"),
+    "a line break in the host": GOOD.replace("127", "\\r\\n1"),
+    "a space in the host": GOOD.replace("127", "1 2"),
+    "a host without a name": GOOD.replace("127.0.0.1", "a..b"),
+    "a host of too long a name": GOOD.replace("127.0.0.1", "a" * 64),
+    "a host with other letters": GOOD.replace("127.0.0.1", "bücher"),
+    "port 0": GOOD.replace("8080", "0"),
+    "nested too deeply": GOOD + "x = " + "[" * 3000 + "]" * 3000,
+    "a number of 5,000 digits": GOOD + "idle_ms = " + "9" * 5000,
+    "longer than is read": GOOD + "#" * 65_536,
+    "a byte-order mark": "\ufeff" + GOOD,
     "not TOML": "listen = \n",
     "empty": "",
     "a key twice": GOOD + 'listen = "/j"\n',
@@ -51,6 +65,14 @@ def test_both_readers_agree(tmp_path: Path, content: str) -> None:
     path = tmp_path / "inferproxy.toml"
     path.write_text(content)
     assert _accepts(lambda: own.load(path)) == _accepts(lambda: config.load(path, InferproxySettings))
+
+
+@pytest.mark.parametrize("read", [own.load, lambda path: config.load(path, InferproxySettings)], ids=["own", "bxctl"])
+def test_neither_waits_for_a_pipe(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    path = tmp_path / "inferproxy.toml"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read(path)
 
 
 def _accepts(read: Callable[[], object]) -> bool:

@@ -62,7 +62,13 @@ NO_UPSTREAMS = [
     "http://host#x",
     "http://user:word@host",
     "https://host",
+    "http://host:0",
+    "http://a b",
+    "http://a..b",
+    "http://a\\u0000b",
+    "http://a\\r\\nb",
     "unix:relative",
+    "unix:/a\\u0000",
     "ftp://host",
 ]
 
@@ -85,8 +91,13 @@ BAD = {
     "a float": (MINIMAL + "idle_ms = 9e5\n", "F:3: idle_ms: expected a whole number from 1000 to 86400000"),
     "too small": (MINIMAL + "max_connections = 0\n", "F:3: max_connections: expected a whole number from 1 to 128"),
     "too large": (MINIMAL + "max_connections = 129\n", "F:3: max_connections: expected a whole number from 1 to 128"),
-    "a number for text": ('listen = 3\nupstream = "http://h"\n', "F:1: listen: expected text that is not empty"),
-    "empty text": ('listen = ""\nupstream = "http://h"\n', "F:1: listen: expected text that is not empty"),
+    "a number for a path": ('listen = 3\nupstream = "http://h"\n', "F:1: listen: expected an absolute path"),
+    "an empty path": ('listen = ""\nupstream = "http://h"\n', "F:1: listen: expected an absolute path"),
+    "a relative path": ('listen = "x"\nupstream = "http://h"\n', "F:1: listen: expected an absolute path"),
+    "a NUL in a path": ('listen = "/\\u0000"\nupstream = "http://h"\n', "F:1: listen: expected an absolute path"),
+    "nested too deeply": (MINIMAL + "\nx = [\n" + "[" * 3000 + "\n", "F:5: not TOML: nested too deeply"),
+    "too many digits": (MINIMAL + f"\nx = {'9' * 5000}\ny = 1\n", "F:4: not TOML: a number of too many digits"),
+    "too long": (MINIMAL + "#" * 65_536, "F: longer than the 65536 bytes that are read"),
     "a missing key": ('upstream = "http://h"\n', "F:1: listen: missing"),
 }
 
