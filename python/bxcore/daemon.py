@@ -37,7 +37,7 @@ def run(main: Callable[[], int], *, role: str) -> int:
 
 
 def stop_on_signal(stop: Callable[[], None]) -> None:
-    """Call `stop` on SIGTERM and SIGINT. Main thread only; `stop` may be called more than once."""
+    """Call `stop` on SIGTERM, SIGINT and SIGHUP. Main thread only; `stop` may be called more than once."""
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         # No logging here: the handler may have interrupted a write to stderr half way.
@@ -46,6 +46,9 @@ def stop_on_signal(stop: Callable[[], None]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
+    # The terminal that we were started from is gone. Ignored already: nohup asked to outlive it.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, on_signal)
 
 
 def notify(state: str) -> None:

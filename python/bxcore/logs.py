@@ -4,7 +4,8 @@
 
 Arguments are quoted where they could be mistaken for another pair, control characters are
 escaped, so no value can end a line or forge a field. Of an unexpected exception the type and the
-places are kept and the text is not: a library may quote a value in it. Threads: any.
+places are kept and the text is not: a library may quote a value in it. For the same reason a library's
+own records are kept from ERROR on, and only that there was one. Threads: any.
 Standard library only: inferproxy imports this module.
 """
 
@@ -20,19 +21,22 @@ from bxcore.timestamp import Timestamp
 _PLACES = 12
 """Innermost stack frames that a trace names."""
 
+_OURS = "boxmaker"
+"""Loggers below this name are ours; any other belongs to a library."""
+
 
 def configure(role: str) -> None:
     """Send every log record of this process to stderr under the name `role`. Called once, at start."""
     handler = _StderrHandler()
     handler.setFormatter(_LineFormatter(role))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("boxmaker").setLevel(logging.INFO)
+    logging.basicConfig(level=logging.ERROR, handlers=[handler], force=True)
+    logging.getLogger(_OURS).setLevel(logging.INFO)
     threading.excepthook = _log_dead_thread
 
 
 def get(name: str) -> logging.Logger:
-    """Return the logger of one of our modules; libraries' own loggers speak from WARNING on."""
-    return logging.getLogger(f"boxmaker.{name}")
+    """Return the logger of one of our modules."""
+    return logging.getLogger(f"{_OURS}.{name}")
 
 
 def escape(text: str) -> str:
@@ -95,6 +99,9 @@ class _LineFormatter(logging.Formatter):
         return line
 
     def _message(self, record: logging.LogRecord) -> str:
+        if record.name.partition(".")[0] != _OURS:
+            # A library's words may be those of its peer.
+            return f"a library complained logger={_quoted(record.name)} place={_quoted(record.module)}:{record.lineno}"
         if isinstance(record.args, tuple) and record.args:
             return escape(str(record.msg)) % tuple(map(_quoted, record.args))
         return escape(record.getMessage())

@@ -1,4 +1,5 @@
 import logging
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -91,3 +92,29 @@ def test_without_a_manager_nothing_is_said(monkeypatch: pytest.MonkeyPatch, capf
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     daemon.notify("READY=1")
     assert capfd.readouterr().err == ""
+
+
+@pytest.fixture
+def signals_restored() -> Iterator[None]:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [(number, signal.getsignal(number)) for number in numbers]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.usefixtures("signals_restored")
+def test_a_signal_to_stop_stops(number: signal.Signals) -> None:
+    stopped: list[bool] = []
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever this test run was started with
+    daemon.stop_on_signal(lambda: stopped.append(True))
+    signal.raise_signal(number)
+    assert stopped == [True]
+
+
+@pytest.mark.usefixtures("signals_restored")
+def test_one_that_nohup_started_outlives_its_terminal() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    daemon.stop_on_signal(lambda: pytest.fail("stopped"))
+    signal.raise_signal(signal.SIGHUP)

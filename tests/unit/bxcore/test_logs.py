@@ -56,10 +56,10 @@ def test_a_value_cannot_be_mistaken_for_anything_else(
 
 @given(st.text())
 def test_any_text_stays_on_one_printable_line(text: str) -> None:
-    record = logging.makeLogRecord({"msg": "ran tool=%s", "args": (text,), "levelname": "INFO"})
+    record = logging.makeLogRecord({"name": "boxmaker.x", "msg": "ran tool=%s", "args": (text,), "levelname": "INFO"})
     handler = logging.getLogger().handlers[0]
     assert handler.format(record).isprintable()
-    bare = logging.makeLogRecord({"msg": text, "levelname": "INFO"})
+    bare = logging.makeLogRecord({"name": "boxmaker.x", "msg": text, "levelname": "INFO"})
     assert handler.format(bare).isprintable()
 
 
@@ -111,18 +111,28 @@ def test_the_cause_is_traced_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_wrong_log_call_does_not_show_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = logging.makeLogRecord({"msg": "count=%d", "args": (SECRET,), "module": "turn", "lineno": 7})
+    found = {"name": "boxmaker.turn", "msg": "count=%d", "args": (SECRET,), "module": "turn", "lineno": 7}
+    wrong = logging.makeLogRecord(found)
     logging.getLogger().handlers[0].handle(wrong)
     line = capsys.readouterr().err
     assert SECRET not in line
     assert "log record lost place=turn:7 error=TypeError" in line
 
 
-def test_a_library_is_heard_from_warning_on(capsys: pytest.CaptureFixture[str]) -> None:
-    logging.getLogger("urllib3").info("GET /v1/chat")
-    logging.getLogger("urllib3").warning("retrying")
+def test_a_library_is_heard_from_error_on_and_its_words_never(capsys: pytest.CaptureFixture[str]) -> None:
+    library = logging.getLogger("urllib3.connectionpool")
+    library.info("GET %s", SECRET)
+    library.warning("Received response with both %s", SECRET)
     logs.get("x").debug("detail")
-    assert capsys.readouterr().err.count("\n") == 1
+    assert capsys.readouterr().err == ""
+    try:
+        raise ValueError(SECRET)
+    except ValueError:
+        library.exception("failed: %s", SECRET)
+    line = capsys.readouterr().err
+    assert "a library complained logger=urllib3.connectionpool place=test_logs:" in line
+    assert SECRET not in line
+    assert line.count("\n") == 1
 
 
 def test_a_thread_that_dies_leaves_one_line(capsys: pytest.CaptureFixture[str]) -> None:
