@@ -15,7 +15,7 @@ import attrs
 from bxcore import envelope, frame, logs
 from bxcore.deadline import Clock, Deadline
 from bxcore.envelope import NO_REQUEST, Envelope
-from bxcore.errors import BadMessage, BoxmakerError, DeadlinePassed, Forbidden, WireError
+from bxcore.errors import BadMessage, BoxmakerError, DeadlinePassed, Forbidden, StateError, UpstreamError, WireError
 from bxcore.frame import IdlePassed, PeerGone
 from bxcore.wire.control import ErrorCode, WireFault
 from bxcore.wire.kinds import KIND_OF
@@ -151,12 +151,13 @@ class Conversation:
                 raise PeerGone("the peer left") if request.peer_left() else RuntimeError("no final frame")
         except PeerGone:
             raise
+        except (StateError, UpstreamError) as error:  # the world's fault: where it was met would help nobody
+            log.warning("request failed socket=%s code=%s detail=%s", self._socket_name, error.code, error.detail)
+            _fail_with(request, error)
         except BoxmakerError as error:
-            if error.code in _CODES:
-                _fail(request, _CODES[error.code], error.detail)
-            else:
+            if error.code not in _CODES:
                 log.exception("request failed socket=%s code=%s", self._socket_name, error.code)
-                _fail(request, ErrorCode.INTERNAL, str(error))
+            _fail_with(request, error)
         except Exception:
             log.exception("request failed socket=%s code=internal", self._socket_name)
             _fail(request, ErrorCode.INTERNAL, "a fault of ours; the log says where")
@@ -171,6 +172,10 @@ def refuse(
         frame.send(connection, envelope.encode(fault), Deadline.after(clock, milliseconds=REFUSAL_MS))
     except WireError:
         pass  # gone, or not reading: the close that follows says the rest
+
+
+def _fail_with(request: Request, error: BoxmakerError) -> None:
+    _fail(request, _code(error), error.detail if error.code in _CODES else str(error))
 
 
 def _fail(request: Request, code: ErrorCode, detail: str) -> None:

@@ -22,6 +22,8 @@ class ErrorCode(Enum):
     NO_TURN = "no_turn"
     TEXT_TOO_LONG = "text_too_long"
     STATE_UNWRITABLE = "state_unwritable"
+    STATE_UNREADABLE = "state_unreadable"
+    STATE_IN_USE = "state_in_use"
     LAGGED = "lagged"
 
 

@@ -11,6 +11,7 @@ import pytest
 from bxcore import envelope
 from bxcore.envelope import NO_REQUEST, Envelope
 from bxcore.errors import StateError, UpstreamError, WireError
+from bxcore.files import StateInUse, StateUnreadable
 from bxcore.frame import MAX_FRAME, PeerGone
 from bxcore.ids import SessionId
 from bxcore.server import Request
@@ -127,6 +128,8 @@ FAILURES = {
     "an error with a code of the wire": (NoSession("no such session"), ErrorCode.NO_SESSION, "no such session"),
     "an error with another code": (StateError("cannot write"), ErrorCode.INTERNAL, "cannot write [state]"),
     "a peer's error": (UpstreamError("server away"), ErrorCode.INTERNAL, "server away [upstream]"),
+    "a file that cannot be read": (StateUnreadable("s/0.jsonl: gone"), ErrorCode.STATE_UNREADABLE, "s/0.jsonl: gone"),
+    "a file in use": (StateInUse("s/0.jsonl: open"), ErrorCode.STATE_IN_USE, "s/0.jsonl: open"),
     "a fault of ours": (KeyError(SECRET), ErrorCode.INTERNAL, "a fault of ours; the log says where"),
 }
 
@@ -145,6 +148,22 @@ def test_what_a_handler_raises_is_answered_and_the_connection_goes_on(
         assert peer.receive() == Envelope(id=7, final=True, msg=WireFault(code=code, detail=detail))
         peer.ask(LoopStatus(), number=8)
         assert peer.receive() == Envelope(id=8, final=True, msg=SelfTestEnd(passed=1, failed=0))
+
+
+@pytest.mark.parametrize("error", [StateError("no space"), StateInUse("no space"), UpstreamError("no space")], ids=repr)
+def test_what_the_world_does_to_a_request_is_a_warning_without_a_trace(
+    error: Exception, open_house: OpenHouse, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(request: Request) -> None:
+        raise error
+
+    with open_house({LoopStatus: fail}).peer() as peer:
+        peer.ask(LoopStatus())
+        assert peer.receive() is not None
+    (told,) = [record for record in caplog.records if "request failed" in record.message]
+    assert told.levelname == "WARNING"
+    assert told.exc_info is None
+    assert "no space" in told.getMessage()
 
 
 def test_a_request_that_was_left_unanswered_is_answered_with_an_error(open_house: OpenHouse) -> None:
