@@ -7,7 +7,7 @@ at once, which frees the slot. Threads: stateless, so any number. Specified in d
 
 import json
 import select
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from urllib.parse import quote
 from bxcore.deadline import Clock, Deadline
 from bxcore.errors import UpstreamError
 from bxcore.wire.channel import WaitReason
-from loopd import modelfaults, serverinfo, stream
+from loopd import modelfaults, serverinfo, sse, stream
 from loopd.cancel import CancelToken
 from loopd.modelfaults import (
     ModelLoading,
@@ -26,11 +26,11 @@ from loopd.modelfaults import (
 )
 from loopd.serverinfo import Props, SlotState
 from loopd.stream import Delta
-from loopd.unixhttp import Exchange, Guard, Watch
+from loopd.unixhttp import Guard, HttpExchange, Timer
 from loopd.waits import Liveness, Look, OnWait, Patience, Queue, Until, Waits
 
-_MAX_ANSWER = 64 * 1024 * 1024
-"""Bytes of one JSON answer; the tokens of a full context as JSON make a few MB."""
+_MAX_ANSWER = 8 * 1024 * 1024
+"""Bytes of one JSON answer; the tokens of a full context as JSON make one MB or two."""
 
 _LOOK_MS = 1_000
 _ORDER_MS = 2_000
@@ -57,7 +57,7 @@ class ModelServer:
             call = _Call(body, cancel=cancel, wake=wake, on_wait=on_wait)
             with closing(self._accepted(call)) as exchange:
                 alive = Liveness(self._clock, limit_ms=self._waits.liveness_ms, stall_ms=self._waits.stall_ms)
-                exchange.guard.watch = alive
+                exchange.guard.timer = alive
                 if exchange.content_type != "text/event-stream":
                     raise ServerProtocol(
                         f"the model server answered {exchange.content_type or 'nothing'}, not a stream"
@@ -70,33 +70,31 @@ class ModelServer:
         """Tell a running completion to stop thinking; say whether the server took the order."""
         order = self._naming_model({"id": completion_id, "action": "reasoning_end"})
         # The reply streams on meanwhile and is read by the same thread: a late answer is none.
-        guard = Guard(self._until(_ORDER_MS), {})
-        return self._ask("POST", "/v1/chat/completions/control", order, guard=guard).get("success") is True
+        guard = self._guard(_ORDER_MS, {})
+        return _object(self._json("POST", "/v1/chat/completions/control", order, guard)).get("success") is True
+
+    # The questions below raise ModelLoading while the server is not ready, and Cancelled.
 
     def props(self, *, cancel: CancelToken | None = None) -> Props:
-        """Return what the server serves. Raises ModelLoading while it is not ready, and Cancelled."""
-        token = cancel or CancelToken()
-        with token.waking() as wake:
-            guard = Guard(self._until(self._waits.liveness_ms), {wake: token.check})
-            return serverinfo.props(self._ask("GET", self._of_model("/props"), guard=guard))
+        """Return what the server serves."""
+        return serverinfo.props(_object(self._ask("GET", self._of_model("/props"), cancel=cancel)))
 
-    def slots(self) -> tuple[SlotState, ...]:
+    def slots(self, *, cancel: CancelToken | None = None) -> tuple[SlotState, ...]:
         """Return the state of each slot. Not more often than every 2 s: see docs/inference-contract.md."""
-        return self._slots(Guard(self._until(self._waits.liveness_ms), {}))
+        return serverinfo.slots(self._ask("GET", self._of_model("/slots"), cancel=cancel))
 
-    def tokenize(self, text: str, *, parse_special: bool) -> tuple[int, ...]:
+    def tokenize(self, text: str, *, parse_special: bool, cancel: CancelToken | None = None) -> tuple[int, ...]:
         """Return the model's tokens of `text`, without the ones that begin every prompt."""
-        question = {"content": text, "add_special": False, "parse_special": parse_special}
-        return self._tokens(question)
+        return self._tokens({"content": text, "add_special": False, "parse_special": parse_special}, cancel)
 
-    def count_prompt(self, body: bytes) -> int:
+    def count_prompt(self, body: bytes, *, cancel: CancelToken | None = None) -> int:
         """Return how many tokens the prompt of a completion request has. The model is not asked."""
-        prompt = serverinfo.prompt(self._ask("POST", "/apply-template", body))
-        return len(self._tokens({"content": prompt, "add_special": True, "parse_special": True}))
+        prompt = serverinfo.prompt(_object(self._ask("POST", "/apply-template", body, cancel=cancel)))
+        return len(self._tokens({"content": prompt, "add_special": True, "parse_special": True}, cancel))
 
     # -- one completion: through the queue ------------------------------------------------------
 
-    def _accepted(self, call: "_Call") -> Exchange:
+    def _accepted(self, call: "_Call") -> HttpExchange:
         """Return the exchange once a slot has taken the request. Waits for a loading model, retries briefly."""
         loading = Patience(self._clock, limit_ms=self._waits.load_ms)
         away = Patience(self._clock, limit_ms=self._waits.connect_ms)
@@ -115,16 +113,17 @@ class ModelServer:
                     call.on_wait(WaitReason.SERVER_AWAY, away.spent_ms, self._waits.connect_ms)
                     call.pause(min(_AWAY_RETRY_MS, left_ms))
 
-    def _send(self, call: "_Call") -> Exchange:
+    def _send(self, call: "_Call") -> HttpExchange:
         def look() -> Look:
             return self._look(call, guard.waiting_on)
 
-        guard = call.guard(Queue(self._clock, self._waits, look=look, on_wait=call.on_wait))
-        exchange = Exchange(self._path, method="POST", target="/v1/chat/completions", body=call.body, guard=guard)
+        queue = Queue(self._clock, self._waits, look=look, on_wait=call.on_wait)
+        guard = Guard(queue, call.interrupts, most_bytes=sse.MAX_STREAM)
+        exchange = HttpExchange(self._path, method="POST", target="/v1/chat/completions", body=call.body, guard=guard)
         if exchange.status == 200:
             return exchange
         with closing(exchange):
-            exchange.guard.watch = self._until(self._waits.liveness_ms)
+            exchange.guard.timer = self._until(self._waits.liveness_ms)
             raise modelfaults.from_answer(serverinfo.loads(exchange.read(limit=_MAX_ANSWER)), status=exchange.status)
 
     def _until_loaded(self, call: "_Call", patience: Patience, loading: UpstreamError) -> None:
@@ -134,7 +133,7 @@ class ModelServer:
                 call.on_wait(WaitReason.MODEL_LOADING, patience.spent_ms, self._waits.load_ms)
                 call.pause(min(_LOADING_LOOK_MS, left_ms))
                 try:
-                    self._ask("GET", "/health", guard=call.guard(self._until(_LOOK_MS)))
+                    _object(self._json("GET", "/health", None, self._guard(_LOOK_MS, call.interrupts)))
                     return
                 except UpstreamError as fault:
                     call.cancel.check()
@@ -144,9 +143,9 @@ class ModelServer:
 
     def _look(self, call: "_Call", fd: int) -> Look:
         """Ask /slots about the slot that `call` waits for; leave off as soon as `fd` has something to read."""
-        guard = Guard(self._until(_LOOK_MS), {call.wake: call.cancel.check, fd: _headers_came})
+        guard = self._guard(_LOOK_MS, {**call.interrupts, fd: _headers_came})
         try:
-            slots = self._slots(guard)
+            slots = serverinfo.slots(self._json("GET", self._of_model("/slots"), None, guard))
         except _HeadersCame:
             return Look.UNKNOWN
         except ModelLoading:
@@ -157,29 +156,28 @@ class ModelServer:
         mine = [slot.busy for slot in slots if slot.id == call.slot] or [slot.busy for slot in slots]
         return Look.BUSY if all(mine) else Look.FREE
 
-    def _slots(self, guard: Guard) -> tuple[SlotState, ...]:
-        return serverinfo.slots(self._json("GET", self._of_model("/slots"), None, guard))
-
     # -- questions beside it ----------------------------------------------------------------------
 
-    def _ask(self, method: str, target: str, body: bytes | None = None, guard: Guard | None = None) -> dict[str, Any]:
-        """Return the JSON object that answers, or raise: ServerAway, ServerSilent, ServerRefused and the like."""
-        untrusted = self._json(method, target, body, guard or Guard(self._until(self._waits.liveness_ms), {}))
-        if not isinstance(untrusted, dict):
-            raise ServerProtocol(f"the answer to {target.partition('?')[0]} is not an object")
-        return untrusted
+    def _ask(self, method: str, target: str, body: bytes | None = None, *, cancel: CancelToken | None) -> object:
+        token = cancel or CancelToken()
+        with token.waking() as wake:
+            return self._json(method, target, body, self._guard(self._waits.liveness_ms, {wake: token.check}))
 
     def _json(self, method: str, target: str, body: bytes | None, guard: Guard) -> object:
-        with closing(Exchange(self._path, method=method, target=target, body=body, guard=guard)) as exchange:
+        """Return the JSON that answers, or raise: ServerAway, ServerSilent, ServerRefused and the like."""
+        with closing(HttpExchange(self._path, method=method, target=target, body=body, guard=guard)) as exchange:
             untrusted = serverinfo.loads(exchange.read(limit=_MAX_ANSWER))
             if exchange.status != 200:
                 raise modelfaults.from_answer(untrusted, status=exchange.status)
             return untrusted
 
-    def _tokens(self, question: Mapping[str, object]) -> tuple[int, ...]:
-        return serverinfo.tokens(self._ask("POST", "/tokenize", self._naming_model(question)))
+    def _tokens(self, question: Mapping[str, object], cancel: CancelToken | None) -> tuple[int, ...]:
+        return serverinfo.tokens(_object(self._ask("POST", "/tokenize", self._naming_model(question), cancel=cancel)))
 
-    def _until(self, milliseconds: int) -> Watch:
+    def _guard(self, milliseconds: int, interrupts: Mapping[int, Callable[[], None]]) -> Guard:
+        return Guard(self._until(milliseconds), interrupts, most_bytes=_MAX_ANSWER)
+
+    def _until(self, milliseconds: int) -> Timer:
         fault = ServerSilent(f"the model server did not answer within {milliseconds} ms")
         return Until(Deadline.after(self._clock, milliseconds=milliseconds), fault)
 
@@ -209,9 +207,10 @@ class _Call:
             self._slot = (slot if type(slot) is int else None,)
         return self._slot[0]
 
-    def guard(self, watch: Watch) -> Guard:
-        """A guard that cancelling this call interrupts."""
-        return Guard(watch, {self.wake: self.cancel.check})
+    @property
+    def interrupts(self) -> Mapping[int, Callable[[], None]]:
+        """What makes a wait for this call end: cancelling it."""
+        return {self.wake: self.cancel.check}
 
     def pause(self, milliseconds: int) -> None:
         """Sleep; raises Cancelled."""
@@ -219,6 +218,12 @@ class _Call:
         poll.register(self.wake, select.POLLIN)
         poll.poll(milliseconds)
         self.cancel.check()
+
+
+def _object(untrusted: object) -> dict[str, Any]:
+    if not isinstance(untrusted, dict):
+        raise ServerProtocol("the model server's answer is not an object")
+    return untrusted
 
 
 def _headers_came() -> None:

@@ -8,8 +8,8 @@ and a piece, and each byte is looked at a bounded number of times.
 from loopd.modelfaults import ServerProtocol
 
 MAX_LINE = 8 * 1024 * 1024
-MAX_STREAM = 256 * 1024 * 1024
-"""Bytes of one whole reply. 8,192 tokens with timings on each make about 5 MB."""
+MAX_STREAM = 128 * 1024 * 1024
+"""Bytes of one whole reply. A context of 131,072 tokens, all generated and with timings on each, makes about 80 MB."""
 
 
 class EventReader:

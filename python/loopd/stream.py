@@ -1,8 +1,9 @@
 """A chat completion's byte stream -> deltas -> the assistant's message. Pure.
 
 Reads: the events of loopd.sse. The JSON in them is a third party's: unknown fields are ignored, a
-known field of the wrong shape is ServerProtocol. Invariant: `deltas` ends only after [DONE];
-whatever ends earlier raises. Specified in docs/inference-contract.md.
+known field of the wrong shape is ServerProtocol. Invariants: `deltas` ends only after [DONE], whatever
+ends earlier raises; what one reply says is bounded, so that its record fits a line of the session log,
+whole or cut off anywhere. Specified in docs/inference-contract.md.
 """
 
 import json
@@ -11,12 +12,19 @@ from typing import Any, TypeVar
 
 import attrs
 
-from bxcore.ids import MAX_SAFE_INTEGER
 from loopd import modelfaults
 from loopd.modelfaults import ServerLost, ServerProtocol
 from loopd.sse import EventReader
 
+MAX_CHARS = 1_000_000
+"""Of thinking, text and arguments of one reply together: more than a context of 131,072 tokens holds. A character
+takes up to six bytes of a line, and the ids and names of all calls half a megabyte: jsonl.MAX_LINE holds it all."""
 MAX_CALLS = 256
+LONGEST_NAME = 256
+LONGEST_ID = 128
+"""A longer name or id is cut. No tool has such a name, so the call is refused like any other unknown one."""
+MAX_TOKENS = 1_000_000_000
+"""In one count: far beyond every context, and sums over a long session stay exact."""
 _LONGEST_REASON = 64
 _DONE = b"[DONE]"
 _T = TypeVar("_T")
@@ -116,6 +124,7 @@ class DeltaReader:
         self._timings: dict[str, Any] | None = None
         self._id = ""
         self._told: tuple[str, int, int, int] | None = None
+        self._room = MAX_CHARS
 
     def read(self, untrusted_event: bytes) -> list[Delta]:
         """Return what one event says. Text comes before the counters of the same event."""
@@ -151,10 +160,10 @@ class DeltaReader:
             return
         thought = _field(delta, "reasoning_content", str)
         if thought:
-            out.append(Reasoning(text=_clean(thought)))
+            out.append(Reasoning(text=self._bounded(thought)))
         text = _field(delta, "content", str)
         if text:
-            out.append(Text(text=_clean(text)))
+            out.append(Text(text=self._bounded(text)))
         calls = _field(delta, "tool_calls", list)
         if calls:
             for call in calls:
@@ -171,15 +180,21 @@ class DeltaReader:
                 raise ServerProtocol("a tool call begins without a name, or there are too many")
             self._calls.add(index)
             identity = _field(call, "id", str) or ""
-            out.append(CallStarted(index=index, id=_clean(identity), name=_clean(name)))
+            out.append(CallStarted(index=index, id=_clean(identity)[:LONGEST_ID], name=_clean(name)[:LONGEST_NAME]))
         text = _field(function, "arguments", str)
         if text:
-            out.append(CallArguments(index=index, text=_clean(text)))
+            out.append(CallArguments(index=index, text=self._bounded(text)))
+
+    def _bounded(self, text: str) -> str:
+        self._room -= len(text)
+        if self._room < 0:
+            raise ServerProtocol(f"the reply is longer than {MAX_CHARS} characters")
+        return _clean(text)
 
     def _read_counters(self, event: dict[str, Any], out: list[Delta]) -> None:
         identity = _field(event, "id", str)
         if identity:
-            self._id = identity
+            self._id = identity[:LONGEST_ID]
         usage = _field(event, "usage", dict)
         if usage is not None:
             self._usage = usage
@@ -197,7 +212,8 @@ class DeltaReader:
         if self._usage is not None:
             details = _field(self._usage, "prompt_tokens_details", dict) or {}
             cached = _number(details, "cached_tokens") if "cached_tokens" in details else 0
-            return _number(self._usage, "prompt_tokens"), cached, _number(self._usage, "completion_tokens")
+            prompt = _number(self._usage, "prompt_tokens")
+            return prompt, _part(cached, prompt), _number(self._usage, "completion_tokens")
         raise ServerProtocol("the model server's reply has neither timings nor usage")
 
 
@@ -207,8 +223,9 @@ def _timed(timings: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def _progress(untrusted: dict[str, Any]) -> Progress:
+    total = _number(untrusted, "total")
     return Progress(
-        total=_number(untrusted, "total"), cached=_number(untrusted, "cache"), processed=_number(untrusted, "processed")
+        total=total, cached=_part(_number(untrusted, "cache"), total), processed=_number(untrusted, "processed")
     )
 
 
@@ -233,9 +250,15 @@ def _field(table: dict[str, Any], name: str, kind: type[_T]) -> _T | None:
 
 def _number(table: dict[str, Any], name: str) -> int:
     value = table.get(name)
-    if type(value) is int and 0 <= value <= MAX_SAFE_INTEGER:
+    if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
     raise ServerProtocol(f"the field {name} is no count of tokens")
+
+
+def _part(cached: int, prompt: int) -> int:
+    if cached > prompt:
+        raise ServerProtocol("the model server counts more cached tokens than the prompt has")
+    return cached
 
 
 def _clean(text: str) -> str:
@@ -283,10 +306,7 @@ class Cap:
 
 
 class Assembler:
-    """Puts a completion together. Cheap to feed; `partial` costs the whole text.
-
-    Threads: one feeds; others may read, since each delta changes one list by one append.
-    """
+    """Puts a completion together. Cheap to feed; `partial` costs the whole text. One thread."""
 
     def __init__(self) -> None:
         self._content: list[str] = []

@@ -4,7 +4,8 @@ One connection per exchange, never a pool: the server closes idle connections af
 pooled one would fail on the next request. The socket waits in poll() before it reads or
 writes, so cancelling, deadlines and looks at the queue happen in the calling thread, and what a
 Guard raises comes out unchanged: urllib3 and requests wrap only OSError and their own errors.
-Threads: an Exchange belongs to the thread that opened it.
+The adapter is called without a Session, which would read the whole body of a redirect before it
+says that there is one. Threads: an HttpExchange belongs to the thread that opened it.
 """
 
 import contextlib
@@ -27,11 +28,11 @@ _PIECE = 65_536
 _HEADERS = {"Accept-Encoding": "identity", "Connection": "close", "User-Agent": "boxmaker-loopd"}
 
 
-class Watch(Protocol):
+class Timer(Protocol):
     """How long a wait may take, and what happens meanwhile."""
 
     def begin(self) -> None:
-        """A wait begins."""
+        """A wait begins. May raise, where the time for all of them together is over."""
 
     def remaining_ms(self) -> int:
         """Milliseconds until `expired` is to be called."""
@@ -41,34 +42,42 @@ class Watch(Protocol):
 
 
 class Guard:
-    """Stands before every read and write of an exchange. `watch` may be exchanged between waits.
+    """Stands before every read and write of an exchange. `timer` may be exchanged between waits.
 
     `waiting_on` is the socket of the wait that goes on.
     `interrupts`: descriptor -> what to call when it becomes readable; the call raises to end the wait.
+    `most_bytes` may come in, whatever they are: the libraries read some parts of HTTP without a bound.
     """
 
-    def __init__(self, watch: Watch, interrupts: Mapping[int, Callable[[], None]]) -> None:
-        self.watch = watch
+    def __init__(self, timer: Timer, interrupts: Mapping[int, Callable[[], None]], *, most_bytes: int) -> None:
+        self.timer = timer
         self.waiting_on, self._events = -1, 0
+        self._most_bytes = self._room = most_bytes
         self._interrupts = interrupts
         self._poll = select.poll()
         for fd in interrupts:
             self._poll.register(fd, select.POLLIN)
 
     def wait(self, fd: int, events: int) -> None:
-        """Return when `fd` is ready. Raises what an interrupt or the watch raises."""
+        """Return when `fd` is ready. Raises what an interrupt or the timer raises."""
         if fd != self.waiting_on or events != self._events:
             self.waiting_on, self._events = fd, events
             self._poll.register(fd, events)
-        self.watch.begin()
+        self.timer.begin()
         while True:
-            ready = [found for found, _ in self._poll.poll(self.watch.remaining_ms())]
+            ready = [found for found, _ in self._poll.poll(self.timer.remaining_ms())]
             for other in ready:
                 if other != fd:
                     self._interrupts[other]()
             if ready:
                 return
-            self.watch.expired()
+            self.timer.expired()
+
+    def took(self, count: int) -> None:
+        """So many bytes came in. Raises ServerProtocol where they are too many."""
+        self._room -= count
+        if self._room < 0:
+            raise ServerProtocol(f"the model server's answer is longer than {self._most_bytes} bytes")
 
     def forget(self, fd: int) -> None:
         """`fd` is about to be closed."""
@@ -86,7 +95,9 @@ class _Socket(socket.socket):
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         self._guard.wait(self.fileno(), select.POLLIN)
-        return super().recv_into(buffer, nbytes, flags)
+        count = super().recv_into(buffer, nbytes, flags)
+        self._guard.took(count)
+        return count
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         left = memoryview(data).cast("B")
@@ -152,29 +163,20 @@ class _Adapter(HTTPAdapter):
         super().close()
 
 
-class Exchange:
+class HttpExchange:
     """One request and its answer. Opening returns when the headers are there; close it."""
 
     def __init__(self, path: Path, *, method: str, target: str, body: bytes | None, guard: Guard) -> None:
-        """Send. Raises ServerAway where nobody listens, ServerLost, or what the guard raises."""
+        """Send. Raises ServerAway where nobody listens, ServerLost, ServerProtocol, or what the guard raises."""
         self.guard = guard
-        self._session = requests.Session()
-        self._session.trust_env = False
-        self._session.mount("http://", _Adapter(path, guard))
+        self._adapter = _Adapter(path, guard)
         headers = _HEADERS if body is None else {**_HEADERS, "Content-Type": "application/json"}
+        request = requests.Request(method, f"http://model{target}", data=body, headers=headers).prepare()
         try:
-            with _lost():
-                self._response = self._session.request(
-                    method,
-                    f"http://model{target}",
-                    data=body,
-                    headers=headers,
-                    stream=True,
-                    allow_redirects=False,
-                    timeout=None,  # the guard keeps the time
-                )
+            with _faults():
+                self._response = self._adapter.send(request, stream=True, timeout=None)  # the guard keeps the time
         except BaseException:
-            self._session.close()
+            self._adapter.close()
             raise
 
     @property
@@ -190,7 +192,7 @@ class Exchange:
     def pieces(self) -> Iterator[bytes]:
         """Yield the body as it arrives, at most 64 KiB at a time. Raises ServerLost where it is cut off."""
         raw = self._response.raw
-        with _lost():
+        with _faults():
             if raw.chunked:
                 yield from raw.read_chunked(_PIECE, decode_content=False)
             else:
@@ -208,17 +210,20 @@ class Exchange:
 
     def close(self) -> None:
         """End the connection now, read to the end or not: the peer sees it at once."""
-        self._session.close()
+        self._adapter.close()
         self._response.close()
 
 
 @contextlib.contextmanager
-def _lost() -> Iterator[None]:
-    """Turn whatever the HTTP libraries raise for a broken connection into ServerLost."""
+def _faults() -> Iterator[None]:
+    """Turn what the HTTP libraries raise into ServerLost, and what escapes from them into ServerProtocol."""
     try:
         yield
     except (requests.RequestException, HTTPError, OSError) as fault:
         raise ServerLost(f"the connection to the model server broke ({_cause(fault)})") from fault
+    except (ValueError, ArithmeticError) as fault:
+        # A number or a text that they took for granted: a chunk of -5 bytes, say.
+        raise ServerProtocol(f"the model server's answer is not HTTP ({_cause(fault)})") from fault
 
 
 def _cause(fault: BaseException) -> str:

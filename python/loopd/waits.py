@@ -1,7 +1,7 @@
 """How long loopd waits for the model server in each phase of a request, and what it tells meanwhile.
 
 Before the headers a request may queue behind other clients for minutes without a byte; after the
-first byte a server that is alive is never silent for long. Threads: a watch belongs to one request.
+first byte a server that is alive is never silent for long. Threads: a timer belongs to one request.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,13 +45,14 @@ class Look(Enum):
 
 
 class Until:
-    """The whole exchange has to be over by `deadline`."""
+    """The whole exchange has to be over by `deadline`, also where bytes never stop coming."""
 
     def __init__(self, deadline: Deadline, fault: UpstreamError) -> None:
         self._deadline, self._fault = deadline, fault
 
     def begin(self) -> None:
-        pass
+        if self._deadline.passed():
+            raise self._fault
 
     def remaining_ms(self) -> int:
         return self._deadline.remaining_ms()

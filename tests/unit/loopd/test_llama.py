@@ -97,6 +97,11 @@ FAULTS: dict[str, tuple[Any, type[UpstreamError]]] = {
     "refused with deep JSON": (Refusal(status=500, body=b"[" * 100_000), RequestRefused),
     "200 but no stream": (Refusal(status=200, body=b'{"choices":[]}'), ServerProtocol),
     "a redirect": (Refusal(status=307, body=b"{}"), ServerRefused),
+    "a tool's name without end": (Reply(calls=(Call(name="x" * 9_000_000),)), ServerProtocol),
+    "text without end": (
+        Reply(raw=(b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % (b"x" * 100_000),) * 11),
+        ServerProtocol,
+    ),
 }
 
 
@@ -225,6 +230,26 @@ def test_a_question_fails_with_the_servers_state(fake: FakeLlama, ask: Callable[
     fake.kill()
     with pytest.raises(ServerAway):
         ask(client(fake))
+
+
+CANCELLABLE: dict[str, tuple[str, Callable[[ModelServer, CancelToken], object]]] = {
+    "props": ("/props", lambda server, cancel: server.props(cancel=cancel)),
+    "slots": ("/slots", lambda server, cancel: server.slots(cancel=cancel)),
+    "tokenize": ("/tokenize", lambda server, cancel: server.tokenize("a", parse_special=True, cancel=cancel)),
+    "count_prompt": ("/apply-template", lambda server, cancel: server.count_prompt(body(), cancel=cancel)),
+    "the second half of count_prompt": ("/tokenize", lambda server, cancel: server.count_prompt(body(), cancel=cancel)),
+}
+
+
+@pytest.mark.parametrize(("path", "ask"), CANCELLABLE.values(), ids=CANCELLABLE.keys())
+def test_a_question_that_hangs_can_be_cancelled(
+    fake: FakeLlama, path: str, ask: Callable[[ModelServer, CancelToken], object]
+) -> None:
+    cancel = CancelToken()
+    fake.frozen_paths.add(path)
+    fake.on_request = lambda request: cancel.cancel() if request.path == path else None
+    with pytest.raises(Cancelled):
+        ask(client(fake), cancel)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from loopd import arguments, replyrecords
+from bxcore import jsonl, strictjson
+from loopd import arguments, records, replyrecords, stream
 from loopd.history import History
 from loopd.records import Record, ToolCall
 from loopd.replyrecords import MAX_BROKEN_CHARS, Place
@@ -52,6 +53,25 @@ def test_s27_arguments_that_cannot_be_sent_back_are_stored_as_an_empty_object(te
 @pytest.mark.parametrize("text", [text for text, _ in GOOD.values()], ids=GOOD.keys())
 def test_good_arguments_are_stored_byte_for_byte(text: str) -> None:
     assert stored(asked(text)) == (ToolCall(id="id-1", name="clock", arguments=text, broken=None),)
+
+
+WORST = "\x01"
+"""The character that takes the most bytes of a line: six."""
+
+
+@pytest.mark.parametrize("where", ["text", "thinking", "arguments"])
+def test_whatever_a_reply_holds_its_record_fits_a_line(where: str) -> None:
+    much = WORST * stream.MAX_CHARS
+    call = asked('{"a":"' + "é" * (stream.MAX_CHARS - 8) + '"}', name=WORST * stream.LONGEST_NAME)
+    same = ReceivedCall(id=WORST * stream.LONGEST_ID, name=WORST * stream.LONGEST_NAME, arguments="{}")
+    reply = received(
+        *([call] if where == "arguments" else []),
+        *[same] * (stream.MAX_CALLS - 1),
+        content=much if where == "text" else None,
+        reasoning=much if where == "thinking" else None,
+    )
+    record = replyrecords.assistant(AT, reply, replyrecords.stored_calls(reply))
+    assert len(strictjson.dumps(records.to_value(record))) <= jsonl.MAX_LINE
 
 
 def test_of_broken_arguments_a_part_is_kept() -> None:

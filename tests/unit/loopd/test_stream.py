@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopd import stream
 from loopd.modelfaults import ContextFull, ServerLost, ServerProtocol
 from loopd.stream import (
     Assembler,
@@ -148,6 +149,8 @@ MISSHAPEN: dict[str, dict[str, Any] | str] = {
     "a fraction of a token": event(timings={"cache_n": 0.5, "prompt_n": 1, "predicted_n": 1}),
     "fewer than no tokens": event(timings=timed(0, -1, 0)),
     "tokens beyond every integer": event(timings=timed(2**60, 1, 1)),
+    "more tokens than there can be": event(timings=timed(0, 1_000_000_001, 1)),
+    "progress with more cached than there are": event(prompt_progress={"total": 5, "cache": 6, "processed": 6}),
     "timings are a list": event(timings=[]),
     "usage is a text": event(choices=[], usage="much"),
     "the id is a number": event({}) | {"id": 7},
@@ -158,6 +161,50 @@ MISSHAPEN: dict[str, dict[str, Any] | str] = {
 def test_a_misshapen_event_is_the_servers_fault(said: dict[str, Any] | str) -> None:
     with pytest.raises(ServerProtocol):
         read(said, END, "[DONE]")
+
+
+def a_call(index: int = 0, **function: str) -> dict[str, Any]:
+    return event({"tool_calls": [{"index": index, "id": "i" * 1_000, "function": function}]})
+
+
+MUCH: dict[str, list[dict[str, Any]]] = {
+    "text": [event({"content": "x" * 600})],
+    "thinking": [event({"reasoning_content": "x" * 600})],
+    "arguments": [a_call(0, name="a", arguments="x" * 300), a_call(1, name="b", arguments="x" * 300)],
+    "all together": [
+        event({"content": "x" * 200}),
+        event({"reasoning_content": "x" * 200}),
+        a_call(name="a", arguments="x" * 200),
+    ],
+}
+
+
+@pytest.mark.parametrize("said", MUCH.values(), ids=MUCH.keys())
+def test_m6_a_reply_without_end_is_cut_off_and_what_came_before_is_kept(
+    said: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MAX_CHARS", 1_000)
+    found: list[Delta] = []
+    with pytest.raises(ServerProtocol, match="the reply is longer than 1000 characters"):
+        found.extend(deltas([sse(*said, *said, *said)]))
+    kept = assemble(found).partial()
+    texts = [kept.content or "", kept.reasoning or "", *(call.arguments for call in kept.calls)]
+    assert 500 < sum(map(len, texts)) <= 1_000
+
+
+def test_a_reply_as_long_as_it_may_be_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_CHARS", 1_000)
+    assert assemble(read(event({"content": "x" * 1_000}), END, "[DONE]")).finish().content == "x" * 1_000
+
+
+def test_names_and_ids_that_are_too_long_are_cut() -> None:
+    found = read(a_call(name="n" * 5_000), END, "[DONE]")
+    assert CallStarted(index=0, id="i" * 128, name="n" * 256) in found
+
+
+def test_an_id_of_the_reply_that_is_too_long_is_cut() -> None:
+    found = read(event({}) | {"id": "x" * 5_000}, END, "[DONE]")
+    assert Counters(id="x" * 128, prompt=0, cached=0, predicted=0) in found
 
 
 def test_broken_utf8_is_the_servers_fault() -> None:
@@ -181,6 +228,12 @@ def test_m6_a_stream_that_ends_early_is_lost() -> None:
 def test_an_end_without_a_reason_is_the_servers_fault() -> None:
     with pytest.raises(ServerProtocol, match="finish_reason"):
         read(event({"content": "a"}, timings=timed(0, 1, 1)), "[DONE]")
+
+
+def test_more_cached_than_the_prompt_has_is_the_servers_fault() -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 6}}
+    with pytest.raises(ServerProtocol, match="cached"):
+        read(event({"content": "a"}, finish="stop"), event(choices=[], usage=usage), "[DONE]")
 
 
 def test_an_end_without_counts_is_the_servers_fault() -> None:

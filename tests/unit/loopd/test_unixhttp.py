@@ -13,7 +13,7 @@ import pytest
 from bxcore.deadline import Deadline, SystemClock
 from loopd.cancel import CancelToken
 from loopd.modelfaults import Cancelled, ServerAway, ServerLost, ServerProtocol, ServerSilent
-from loopd.unixhttp import Exchange, Guard
+from loopd.unixhttp import Guard, HttpExchange
 from loopd.waits import Liveness, Until
 
 Behaviour = Callable[[socket.socket, bytes], None]
@@ -68,18 +68,21 @@ def peer() -> Iterator[Peer]:
         yield peer
 
 
-def guard(cancel: CancelToken | None = None, wake: int = -1, *, milliseconds: int = 30_000) -> Guard:
+def guard(
+    cancel: CancelToken | None = None, wake: int = -1, *, milliseconds: int = 30_000, most_bytes: int = 2_000_000
+) -> Guard:
     clock = SystemClock()
-    watch = Until(Deadline.after(clock, milliseconds=milliseconds), ServerSilent("no answer"))
-    return Guard(watch, {wake: cancel.check} if cancel else {})
+    timer = Until(Deadline.after(clock, milliseconds=milliseconds), ServerSilent("no answer"))
+    return Guard(timer, {wake: cancel.check} if cancel else {}, most_bytes=most_bytes)
 
 
-def get(peer: Peer, target: str = "/props", *, milliseconds: int = 30_000) -> Exchange:
-    return Exchange(peer.path, method="GET", target=target, body=None, guard=guard(milliseconds=milliseconds))
+def get(peer: Peer, target: str = "/props", *, milliseconds: int = 30_000, most_bytes: int = 2_000_000) -> HttpExchange:
+    ready = guard(milliseconds=milliseconds, most_bytes=most_bytes)
+    return HttpExchange(peer.path, method="GET", target=target, body=None, guard=ready)
 
 
-def whole(peer: Peer, *, limit: int = 1_000_000) -> bytes:
-    with closing(get(peer)) as exchange:
+def whole(peer: Peer, *, limit: int = 1_000_000, most_bytes: int = 2_000_000) -> bytes:
+    with closing(get(peer, most_bytes=most_bytes)) as exchange:
         return exchange.read(limit=limit)
 
 
@@ -104,7 +107,7 @@ def test_the_body_goes_out_byte_for_byte(peer: Peer) -> None:
         connection.sendall(OK)
 
     peer.does(take)
-    Exchange(peer.path, method="POST", target="/x", body=sent, guard=guard()).close()
+    HttpExchange(peer.path, method="POST", target="/x", body=sent, guard=guard()).close()
     assert bytes(received) == sent
 
 
@@ -117,6 +120,20 @@ def test_settings_of_the_environment_do_nothing(peer: Peer, monkeypatch: pytest.
 
 def test_a_redirect_is_not_followed(peer: Peer) -> None:
     peer.answers(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n")
+    with closing(get(peer)) as exchange:
+        assert exchange.status == 302
+
+
+def test_the_body_of_a_redirect_waits_until_somebody_reads_it(peer: Peer) -> None:
+    """The client's own redirects would read it whole, unpacked and without a bound, before they say that it is one."""
+    peer.answers(b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\n")
+    with closing(get(peer)) as exchange:  # the five bytes never come
+        assert exchange.status == 302
+
+
+@pytest.mark.parametrize("place", [b"http://[::1", b"\xff\xfe", b"http://a:99999999/\x00"], ids=repr)
+def test_where_a_redirect_leads_is_not_even_read(peer: Peer, place: bytes) -> None:
+    peer.answers(b"HTTP/1.1 302 Found\r\nLocation: " + place + b"\r\nContent-Length: 0\r\n\r\n")
     with closing(get(peer)) as exchange:
         assert exchange.status == 302
 
@@ -173,6 +190,51 @@ def test_a_chunk_that_claims_to_be_huge_is_not_allocated(peer: Peer) -> None:
         whole(peer, limit=100_000)
 
 
+ENDLESS = {
+    "a body that ends with the connection": (b"\r\n", b"x" * 1_000),
+    "a chunk of fewer than no bytes": (b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", b"x" * 1_000),
+    "trailers": (b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n" * 100),
+    "answers before the answer": (b"\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 50),
+}
+
+
+@pytest.mark.parametrize(("head", "more"), ENDLESS.values(), ids=ENDLESS.keys())
+def test_whatever_never_ends_is_refused(peer: Peer, head: bytes, more: bytes) -> None:
+    def answer(connection: socket.socket, _: bytes) -> None:
+        status = b"100 Continue" if b"100" in more else b"200 OK"
+        try:
+            connection.sendall(b"HTTP/1.1 " + status + b"\r\n" + head)
+            while True:
+                connection.sendall(more)
+        except OSError:
+            pass  # the client has left
+
+    peer.does(answer)
+    with pytest.raises(ServerProtocol, match="longer than 300000 bytes"):
+        whole(peer, most_bytes=300_000)
+
+
+def test_bytes_that_never_stop_do_not_outlast_the_deadline(peer: Peer) -> None:
+    def answer(connection: socket.socket, _: bytes) -> None:
+        try:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                connection.sendall(b"x" * 100)
+        except OSError:
+            pass  # the client has left
+
+    peer.does(answer)
+    with closing(get(peer, milliseconds=100, most_bytes=2**60)) as exchange, pytest.raises(ServerSilent):
+        for _ in exchange.pieces():
+            pass
+
+
+def test_a_chunk_with_a_number_that_is_none_is_not_the_protocol(peer: Peer) -> None:
+    peer.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabcde\r\n")
+    with pytest.raises(ServerProtocol, match="not HTTP"):
+        whole(peer)
+
+
 # -- broken connections -----------------------------------------------------------------------------
 
 BROKEN = {
@@ -199,7 +261,7 @@ def test_a_connection_that_breaks_is_lost(peer: Peer, raw: bytes) -> None:
 
 def test_nobody_there_is_away(tmp_path: Path) -> None:
     with pytest.raises(ServerAway, match="nobody serves"):
-        Exchange(tmp_path / "none.sock", method="GET", target="/", body=None, guard=guard())
+        HttpExchange(tmp_path / "none.sock", method="GET", target="/", body=None, guard=guard())
 
 
 def test_a_socket_that_nobody_listens_on_is_away(peer: Peer) -> None:
@@ -226,7 +288,7 @@ def test_a_peer_that_reads_nothing_ends_the_wait(peer: Peer) -> None:
 
     peer.does(wait)
     with pytest.raises(ServerSilent):
-        Exchange(peer.path, method="POST", target="/", body=b"x" * 8_000_000, guard=guard(milliseconds=50))
+        HttpExchange(peer.path, method="POST", target="/", body=b"x" * 8_000_000, guard=guard(milliseconds=50))
     stop.set()
 
 
@@ -238,7 +300,7 @@ def test_a_listener_that_is_overrun_is_away() -> None:
         with socket.socket(socket.AF_UNIX) as first:
             first.connect(str(path))
             with pytest.raises(ServerAway):
-                Exchange(path, method="GET", target="/", body=None, guard=guard())
+                HttpExchange(path, method="GET", target="/", body=None, guard=guard())
 
 
 def cancel_soon(cancel: CancelToken) -> threading.Thread:
@@ -257,7 +319,7 @@ def test_cancelling_ends_a_wait_for_headers_and_the_peer_sees_it(peer: Peer) -> 
     with cancel.waking() as wake:
         thread = cancel_soon(cancel)
         with pytest.raises(Cancelled):
-            Exchange(peer.path, method="GET", target="/", body=None, guard=guard(cancel, wake))
+            HttpExchange(peer.path, method="GET", target="/", body=None, guard=guard(cancel, wake))
         assert peer.left.wait(30)
         thread.join()
 
@@ -266,7 +328,7 @@ def test_cancelling_ends_a_wait_in_the_middle_of_a_body(peer: Peer) -> None:
     peer.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
     cancel = CancelToken()
     with cancel.waking() as wake:
-        exchange = Exchange(peer.path, method="GET", target="/", body=None, guard=guard(cancel, wake))
+        exchange = HttpExchange(peer.path, method="GET", target="/", body=None, guard=guard(cancel, wake))
         pieces = exchange.pieces()
         assert next(pieces) == b"abc"
         thread = cancel_soon(cancel)
@@ -287,12 +349,12 @@ def test_closing_in_the_middle_is_seen_at_once_although_a_reader_is_left(peer: P
     del pieces
 
 
-def test_the_watch_may_be_exchanged_between_two_reads(peer: Peer) -> None:
+def test_the_timer_may_be_exchanged_between_two_reads(peer: Peer) -> None:
     peer.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
     exchange = get(peer, milliseconds=30_000)
     pieces = exchange.pieces()
     assert next(pieces) == b"abc"
-    exchange.guard.watch = Liveness(SystemClock(), limit_ms=30, stall_ms=60_000)
+    exchange.guard.timer = Liveness(SystemClock(), limit_ms=30, stall_ms=60_000)
     with pytest.raises(ServerSilent, match="30 ms"):
         next(pieces)
     exchange.close()
