@@ -5,16 +5,17 @@ conversation loses its cache; about ten requests in all, within the burst that i
 A server that is away, silent, busy or loading raises; a server that is there and wrong is a failed check.
 """
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
 from bxcore import sanitize
 from bxcore.settings.loopd import LoopdSettings
-from loopd import serverinfo
+from loopd import modelfaults, serverinfo
 from loopd.baseline import Baseline
 from loopd.cancel import CancelToken
 from loopd.llama import ModelServer
@@ -52,19 +53,24 @@ def run(
     on_wait: OnWait = lambda *_: None,
 ) -> Iterator[Check]:
     """Yield the checks as they are done. Raises ServerAway, ServerSilent, SlotBusy, ModelLoading, Cancelled."""
+    cancel = cancel or CancelToken()
     props = server.props(cancel=cancel)
     yield _server(props)
     yield _context(props, settings)
-    yield from _guarded("slots", "selftest_slots", lambda: _slots(props, server.slots(), settings))
+    yield from _guarded("slots", "selftest_slots", lambda: _slots(props, server.slots(cancel=cancel), settings))
     yield _template(props, settings)
-    model = _Model(server, settings, baseline, cancel or CancelToken(), on_wait)
+    model = _Model(server, settings, baseline, cancel, on_wait)
     yield from _guarded("tool call", "selftest_tools", lambda: _tools(model))
     if model.called is not None:
         yield from _guarded("cache", "selftest_cache", lambda: _cache(model))
     if model.sent_as_configured:
-        yield from _guarded("sampling", "selftest_sampling", lambda: _sampling(server, props, settings))
-    yield from _guarded("markup", "selftest_markup", lambda: _markup(server, props))
-    yield from _guarded("baseline", "selftest_baseline", lambda: _baseline(server, settings, baseline))
+        yield from _guarded(
+            "sampling", "selftest_sampling", lambda: _sampling(props, server.slots(cancel=cancel), settings)
+        )
+    tokenize = functools.partial(server.tokenize, cancel=cancel)
+    yield from _guarded("markup", "selftest_markup", lambda: _markup(tokenize, props))
+    count = functools.partial(server.count_prompt, cancel=cancel)
+    yield from _guarded("baseline", "selftest_baseline", lambda: _baseline(count, settings, baseline))
 
 
 def _guarded(name: str, runbook: str, check: Callable[[], Check]) -> Iterator[Check]:
@@ -108,7 +114,7 @@ def _slots(props: Props, slots: tuple[SlotState, ...], settings: LoopdSettings) 
         name="slots",
         passed=passed,
         expected=f"{settings.expect.slots} slots, {main} (conversations) and {background} (background) among them",
-        found=f"{props.total_slots} slots, numbered {', '.join(map(str, sorted(known)))}",
+        found=f"{props.total_slots} slots, numbered {modelfaults.quote(', '.join(map(str, sorted(known))))}",
         runbook="selftest_slots",
     )
 
@@ -170,7 +176,8 @@ def _tools(model: _Model) -> Check:
         name="tool call",
         passed=passed,
         expected="one call, clock {}",
-        found=shown or f"no call but {len(reply.content or '')} characters of text, ended by {reply.finish}",
+        found=modelfaults.quote(shown)
+        or f"no call but {len(reply.content or '')} characters of text, ended by {modelfaults.quote(reply.finish)}",
         runbook="selftest_tools",
     )
 
@@ -189,7 +196,7 @@ def _cache(model: _Model) -> Check:
     )
 
 
-def _sampling(server: ModelServer, props: Props, settings: LoopdSettings) -> Check:
+def _sampling(props: Props, slots: tuple[SlotState, ...], settings: LoopdSettings) -> Check:
     """Compare the settings of the request before, which was sent as configured, with what the server made of them."""
     sent = settings.sampling
     wanted = {
@@ -198,7 +205,7 @@ def _sampling(server: ModelServer, props: Props, settings: LoopdSettings) -> Che
         "top_k": float(sent.top_k),
         "max_tokens": float(sent.max_tokens),
     }
-    used = next((slot.sampling for slot in server.slots() if slot.id == settings.slots.background), {})
+    used = next((slot.sampling for slot in slots if slot.id == settings.slots.background), {})
     # The server computes in 32-bit floats; a setting that it does not show was accepted, at least.
     differing = [name for name, value in used.items() if abs(value - wanted[name]) > 1e-6 * max(1.0, wanted[name])]
     return Check(
@@ -213,38 +220,42 @@ def _sampling(server: ModelServer, props: Props, settings: LoopdSettings) -> Che
 # -- what the tokenizer says ------------------------------------------------------------------------
 
 
-def _markup(server: ModelServer, props: Props) -> Check:
+class _Tokenize(Protocol):
+    def __call__(self, text: str, *, parse_special: bool) -> tuple[int, ...]: ...
+
+
+def _markup(tokenize: _Tokenize, props: Props) -> Check:
     own = props.template_tags
     tags = (*sanitize.samples(), *own)
-    forged = "" if _harmless(server, tags, own) else _first_forged(server, tags, own)
+    forged = "" if _harmless(tokenize, tags, own) else _first_forged(tokenize, tags, own)
     return Check(
         name="markup",
         passed=not forged,
         expected=f"no special token in any of {len(tags)} neutralised tags",
-        found=f"{sanitize.neutralise(forged, own)!r} still is one" if forged else "none",
+        found=f"{sanitize.neutralise(forged, own)[:80]!r} still is one" if forged else "none",
         runbook="selftest_markup",
     )
 
 
-def _harmless(server: ModelServer, tags: tuple[str, ...], own: tuple[str, ...]) -> bool:
+def _harmless(tokenize: _Tokenize, tags: tuple[str, ...], own: tuple[str, ...]) -> bool:
     """All in two requests: text without special tokens has the same tokens, whether they are looked for or not."""
     text = "\n".join(sanitize.neutralise(tag, own) for tag in tags)
-    return server.tokenize(text, parse_special=True) == server.tokenize(text, parse_special=False)
+    return tokenize(text, parse_special=True) == tokenize(text, parse_special=False)
 
 
-def _first_forged(server: ModelServer, tags: tuple[str, ...], own: tuple[str, ...]) -> str:
+def _first_forged(tokenize: _Tokenize, tags: tuple[str, ...], own: tuple[str, ...]) -> str:
     """Find it by halves: one request a tag would be more than inferproxy lets through."""
     while len(tags) > 1:
         half = tags[: len(tags) // 2]
-        tags = tags[len(half) :] if _harmless(server, half, own) else half
+        tags = tags[len(half) :] if _harmless(tokenize, half, own) else half
     return tags[0]
 
 
-def _baseline(server: ModelServer, settings: LoopdSettings, baseline: Baseline) -> Check:
+def _baseline(count: Callable[[bytes], int], settings: LoopdSettings, baseline: Baseline) -> Check:
     # With a question, since some templates refuse a conversation that holds none.
     messages = [{"role": "system", "content": baseline.system}, {"role": "user", "content": "?"}]
     head = baseline.head(slot=settings.slots.background, model=settings.infer.model)
-    tokens = server.count_prompt(_body(head, messages))
+    tokens = count(_body(head, messages))
     return Check(
         name="baseline",
         passed=tokens <= settings.expect.baseline_tokens,

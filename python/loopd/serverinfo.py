@@ -6,6 +6,7 @@ another type is ServerProtocol.
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -13,12 +14,13 @@ from typing import Any
 import attrs
 
 from bxcore import sanitize
+from bxcore.ids import MAX_SAFE_INTEGER
 from loopd.modelfaults import ServerProtocol
 
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
-
-
 _LONGEST_NAME = 200
+_MOST = 1_000_000_000
+"""Slots, or tokens of a context."""
 
 
 @attrs.frozen(kw_only=True)
@@ -113,7 +115,14 @@ def _slot(untrusted: object) -> SlotState:
 def _sampling(untrusted: Mapping[str, Any]) -> Mapping[str, float]:
     params = untrusted.get("params")
     known = params if isinstance(params, dict) else {}
-    return {name: known[name] for name in _SAMPLING if type(known.get(name)) in (int, float)}
+    return {name: float(known[name]) for name in _SAMPLING if _is_finite(known.get(name))}
+
+
+def _is_finite(value: object) -> bool:
+    """Say whether a float can hold it: json reads NaN, and whole numbers of any length."""
+    if type(value) is int:
+        return abs(value) <= MAX_SAFE_INTEGER
+    return type(value) is float and math.isfinite(value)
 
 
 def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -132,6 +141,6 @@ def _string(table: Mapping[str, Any], name: str) -> str:
 
 def _count(table: Mapping[str, Any], name: str) -> int:
     value = table.get(name)
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value <= _MOST:
         raise ServerProtocol(f"the server's {name} is not a count")
     return value

@@ -56,12 +56,24 @@ def test_slots_are_read_used_or_not() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "odd", [10**400, -(10**400), float("nan"), float("inf"), True, "1"], ids=lambda odd: str(odd)[:5]
+)
+def test_a_setting_that_is_no_number_is_not_shown(odd: object) -> None:
+    params = {"temperature": odd, "top_k": 40}
+    props = serverinfo.props({**PROPS, "default_generation_settings": {"params": params, "n_ctx": 1}})
+    assert props.defaults == "top_k 40"
+    (slot,) = serverinfo.slots([{"id": 0, "n_ctx": 8, "params": params}])
+    assert slot.sampling == {"top_k": 40}
+
+
 MISSHAPEN: dict[str, tuple[Callable[[Any], object], Any]] = {
     "no settings": (serverinfo.props, without("default_generation_settings")),
     "settings are a list": (serverinfo.props, {**PROPS, "default_generation_settings": []}),
     "no context": (serverinfo.props, {**PROPS, "default_generation_settings": {}}),
     "half a slot": (serverinfo.props, {**PROPS, "total_slots": 1.5}),
     "fewer than no slots": (serverinfo.props, {**PROPS, "total_slots": -1}),
+    "more slots than there can be": (serverinfo.props, {**PROPS, "total_slots": 10**300}),
     "true slots": (serverinfo.props, {**PROPS, "total_slots": True}),
     "no template": (serverinfo.props, without("chat_template")),
     "a template that is no text": (serverinfo.props, {**PROPS, "chat_template": ["a"]}),
