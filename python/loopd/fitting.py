@@ -1,17 +1,19 @@
 """An event of a turn -> the events that fit into frames. Pure.
 
 A character takes at most six bytes of a frame (an escaped control character), and a frame has an
-end. What streams is split; what sums up is cut with a note, since the session log has the whole.
+end. What streams is split; what sums up is cut with a note, since the session log has the whole. A tool's name is the
+model's words as well.
 """
 
 from collections.abc import Iterator
 
 import attrs
 
-from bxcore.wire.channel import ReasoningDelta, TextDelta, ToolReturned, TurnEnded, TurnSnapshot
+from bxcore.wire.channel import ReasoningDelta, TextDelta, ToolCalled, ToolReturned, TurnEnded, TurnSnapshot
 
 MOST_CHARS = 150_000
 """Of all texts of one event together."""
+_NAME_CHARS = 256
 
 
 def pieces(event: object) -> Iterator[object]:
@@ -23,7 +25,9 @@ def pieces(event: object) -> Iterator[object]:
         case TurnEnded():
             yield attrs.evolve(event, text=_head(event.text, MOST_CHARS))
         case ToolReturned():
-            yield attrs.evolve(event, content=_head(event.content, MOST_CHARS))
+            yield attrs.evolve(event, name=event.name[:_NAME_CHARS], content=_head(event.content, MOST_CHARS))
+        case ToolCalled():
+            yield attrs.evolve(event, name=event.name[:_NAME_CHARS], arguments=_head(event.arguments, MOST_CHARS))
         case TurnSnapshot():
             half = MOST_CHARS // 2
             yield attrs.evolve(event, reasoning=_tail(event.reasoning, half), text=_tail(event.text, half))

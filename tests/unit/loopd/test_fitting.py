@@ -1,3 +1,5 @@
+import attrs
+
 from bxcore import envelope
 from bxcore.envelope import Envelope
 from bxcore.frame import MAX_FRAME
@@ -5,6 +7,7 @@ from bxcore.ids import CallId
 from bxcore.wire.channel import (
     ReasoningDelta,
     TextDelta,
+    ToolCalled,
     ToolReturned,
     TurnEnded,
     TurnEnding,
@@ -39,6 +42,10 @@ def returned(content: str) -> ToolReturned:
     return ToolReturned(turn=1, call=CallId(1), name="x" * 64, ok=True, content=content, truncated=True)
 
 
+def called(name: str, arguments: str) -> ToolCalled:
+    return ToolCalled(turn=1, call=CallId(1), name=name, arguments=arguments)
+
+
 def test_what_fits_is_sent_as_it_is() -> None:
     for event in (
         TextDelta(turn=1, step=1, text="x" * MOST_CHARS),
@@ -46,6 +53,7 @@ def test_what_fits_is_sent_as_it_is() -> None:
         ended("x" * MOST_CHARS),
         snapshot("x" * (MOST_CHARS // 2), "y" * (MOST_CHARS // 2)),
         returned("x" * MOST_CHARS),
+        called("x" * 256, "x" * MOST_CHARS),
         TurnNotice(turn=1, code="cache_loss", text="x"),
     ):
         assert list(fitting.pieces(event)) == [event]
@@ -60,6 +68,8 @@ def test_whatever_the_texts_hold_the_frames_are_small_enough() -> None:
         ended(worst),
         snapshot(worst, worst),
         returned(worst),
+        attrs.evolve(returned(worst), name=worst),
+        called(worst, worst),
     ):
         for piece in fitting.pieces(event):
             assert len(envelope.encode(Envelope(id=2**53 - 1, final=False, msg=piece))) <= MAX_FRAME
