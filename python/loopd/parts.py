@@ -43,6 +43,10 @@ class Watch(Protocol):
         """Something happened that a changed server would explain: confirm before the next request."""
         ...
 
+    def heard(self) -> None:
+        """A reply has just come to its end: its server is still the one that was confirmed before it."""
+        ...
+
 
 class Conversation(Protocol):
     """What a turn needs of its session."""

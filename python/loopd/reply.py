@@ -1,6 +1,6 @@
 """One request to the model: send it, show what comes, cap the thinking, return the whole reply.
 
-Threads: runs in its turn's thread; `so_far` may be read from others.
+Threads: all of it runs in its turn's thread.
 """
 
 from contextlib import closing
@@ -59,6 +59,7 @@ class Reply:
                 for delta in deltas:
                     self._assembler.feed(delta)
                     self._show(delta)
+        self._parts.watch.heard()
         return self._assembler.finish()
 
     def so_far(self) -> Completion:

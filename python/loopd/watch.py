@@ -120,8 +120,11 @@ class ServerWatch:
         said = ""
         while not self._stopped.is_set():
             try:
-                self._adopt(self._server.props(), cancel=self._starting, on_wait=_unheard)
+                props = self._server.props(cancel=self._starting)
+                self._adopt(props, cancel=self._starting, on_wait=_unheard)
                 return True
+            except Cancelled:
+                return False
             except ModelChanged:
                 raise
             except ServerProtocol as wrong:
@@ -150,6 +153,14 @@ class ServerWatch:
     def doubt(self) -> None:
         """Confirm before the next request."""
         self._change(lambda known: attrs.evolve(known, doubtful=True))
+
+    def heard(self) -> None:
+        """A reply has come to its end. Its connection lasted since the server was confirmed: it is the same one.
+
+        So the next step of the turn need not ask again.
+        """
+        now = self._clock.monotonic_ms()
+        self._change(lambda known: attrs.evolve(known, confirmed_at_ms=now))
 
     def confirm(self, *, cancel: CancelToken, on_wait: OnWait) -> bool:
         """Return where the next request may be sent; waits for a server that restarts.

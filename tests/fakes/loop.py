@@ -38,6 +38,7 @@ class SteadyWatch:
     def __init__(self, *, n_ctx: int = 4_096) -> None:
         self.n_ctx = n_ctx
         self.doubts = 0
+        self.replies = 0
         self.tags: tuple[str, ...] = ()
         """Markup of the served template alone."""
         self.fault: Exception | None = None
@@ -57,6 +58,9 @@ class SteadyWatch:
 
     def doubt(self) -> None:
         self.doubts += 1
+
+    def heard(self) -> None:
+        self.replies += 1
 
 
 @attrs.frozen(kw_only=True)

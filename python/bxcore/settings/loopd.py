@@ -62,8 +62,9 @@ class Infer:
     connect_ms: int = attrs.field(default=5_000, validator=_wait)
     stall_ms: int = attrs.field(default=600_000, validator=_wait)
     """A reply that only pings, and says nothing, is given up after this."""
-    recheck_ms: int = attrs.field(default=30_000, validator=_whole(0, _DAY_MS))
-    """This long after the server was last confirmed, the next request asks first whether it is still the same one."""
+    recheck_ms: int = attrs.field(default=1_000, validator=_whole(0, _DAY_MS))
+    """This long after the server was last heard of, the next request asks first whether it is still the same one.
+    No server that loads a model is replaced faster than the default."""
 
 
 @attrs.frozen(kw_only=True)

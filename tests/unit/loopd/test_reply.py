@@ -70,6 +70,15 @@ def test_thinking_that_does_not_end_when_told_ends_the_turn_and_frees_the_slot(t
     loop.close()
 
 
+def test_only_a_reply_that_came_to_its_end_vouches_for_its_server(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loop.model.expect(calls(("clock", "{}")), [Text(text="Half"), ServerAway("gone")])
+    loop.say("?")
+    assert len(loop.model.bodies) == 2
+    assert loop.watch.replies == 1
+    loop.close()
+
+
 @pytest.mark.parametrize(
     "takes",
     [False, ServerRefused("HTTP 404: File Not Found", status=404), ServerAway("no room")],

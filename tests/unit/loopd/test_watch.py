@@ -144,6 +144,16 @@ def test_a_start_that_waits_can_be_given_up(world: World) -> None:
     assert called == []
 
 
+@pytest.mark.parametrize("where", ["props", "test"])
+def test_a_start_that_is_asking_can_be_given_up(world: World, where: str) -> None:
+    if where == "props":
+        world.model.tells = [Cancelled("stopped on request")]
+    else:
+        world.tests.fault = Cancelled("stopped on request")
+    assert world.start() == []
+    assert world.watch.failure is None
+
+
 def test_a_fault_of_ours_in_the_self_test_does_not_leave_loopd_waiting_for_ever(world: World) -> None:
     world.tests.fault = ZeroDivisionError()
     assert world.start() == ["failure"]
@@ -174,6 +184,29 @@ def test_a_server_that_was_heard_of_lately_is_not_asked(world: World) -> None:
     world.clock.wind(29_999)
     world.confirm()
     assert world.model.asked_props == asked
+
+
+def test_a_reply_that_came_to_its_end_is_word_of_its_server(world: World) -> None:
+    """Within one turn, the steps after a long reply do not ask again."""
+    world.start()
+    asked = world.model.asked_props
+    world.clock.wind(60_000)
+    world.watch.heard()
+    world.clock.wind(29_999)
+    world.confirm()
+    assert world.model.asked_props == asked
+    world.clock.wind(1)
+    world.confirm()
+    assert world.model.asked_props == asked + 1
+
+
+def test_a_reply_does_not_take_a_doubt_away(world: World) -> None:
+    world.start()
+    asked = world.model.asked_props
+    world.watch.doubt()
+    world.watch.heard()
+    world.confirm()
+    assert world.model.asked_props == asked + 1
 
 
 LOOKS: dict[str, Callable[[World], None]] = {
