@@ -84,11 +84,16 @@ def test_a_message_is_on_disk_when_it_is_accepted(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "text"),
-    [(Limits(waiting_messages=2), "more"), (Limits(waiting_bytes=9), "five."), (Limits(waiting_bytes=9), "é" * 3)],
-    ids=["messages", "bytes", "bytes of UTF-8"],
+    ("limits", "text", "fits"),
+    [
+        (Limits(waiting_messages=2), "more", 2),
+        (Limits(waiting_bytes=9), "five.", 1),
+        (Limits(waiting_bytes=10), "five.", 2),
+        (Limits(waiting_bytes=11), "é" * 3, 1),
+    ],
+    ids=["messages", "bytes", "bytes, to the last", "bytes of UTF-8"],
 )
-def test_what_may_wait_for_the_next_turn_has_an_end(tmp_path: Path, limits: Limits, text: str) -> None:
+def test_what_may_wait_for_the_next_turn_has_an_end(tmp_path: Path, limits: Limits, text: str, fits: int) -> None:
     loop = Loop(tmp_path, limits=limits)
     taken: list[Any] = []
 
@@ -102,7 +107,6 @@ def test_what_may_wait_for_the_next_turn_has_an_end(tmp_path: Path, limits: Limi
     loop.model.expect(during("one", *waiting), answer("two"))
     loop.say("first", key="k1")
     loop.settle()
-    fits = 2 if limits.waiting_messages == 2 else 1
     assert taken == [*[2] * fits, *["too_busy"] * (3 - fits), 2]
     assert len([record for record in loop.records() if isinstance(record, User)]) == 1 + fits
     loop.close()

@@ -237,6 +237,14 @@ def test_s32_an_ending_is_one_visible_sentence_and_the_session_goes_on(case: End
 DROPPED = {name for name in ENDINGS if name == "m6 refused" or "overflow" in name}
 
 
+def test_a_turn_takes_as_many_steps_as_it_may(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, limits=Limits(steps=3))
+    loop.model.expect(*[calls(echo(str(number))) for number in range(9)])
+    ended = loop.say("?").ended
+    assert (ended.ending, ended.steps, len(loop.model.bodies)) == (TurnEnding.TOO_MANY_STEPS, 3, 3)
+    loop.close()
+
+
 @pytest.mark.parametrize("name", ENDINGS)
 def test_only_what_the_server_would_refuse_for_ever_leaves_the_conversation(name: str, tmp_path: Path) -> None:
     case = ENDINGS[name]
