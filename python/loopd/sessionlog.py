@@ -18,7 +18,7 @@ from bxcore.ids import CallId, SessionId
 from bxcore.jsonl import Entry, JsonlWriter, Line, Recovery
 from loopd import baseline, records
 from loopd.baseline import Baseline
-from loopd.faults import SessionDamaged
+from loopd.faults import SessionDamaged, SessionExists
 from loopd.records import Record, SessionStart
 
 log = logs.get("sessionlog")
@@ -85,17 +85,27 @@ class SessionStore:
             return any(entry.value is not None and not _is_recovery(entry) for entry in entries)
         except StateMissing:
             return False
-        except StateUnreadable:
+        except (StateUnreadable, SessionDamaged):
             return True  # whoever opens it is told what is wrong
 
     def create(self, session: SessionId, front: Baseline, *, slot: int) -> tuple[StoredSession, Baseline, OpenLog]:
-        """Make a session; also over what a crash left of an earlier attempt. Raises StateError."""
-        folder = self._directory / session
+        """Make a session; also over what a crash left of an earlier attempt. Raises SessionExists, StateError."""
         self._files.make_dir(self._directory)
-        self._files.make_dir(folder)
+        self._files.make_dir(self._directory / session)
+        log_file = self._open_log(session)
+        try:
+            start = self._begin(session, front, log_file, slot=slot)
+        except BaseException:
+            log_file.close()
+            raise
+        return StoredSession(id=session, records=iter((start,))), front, log_file
+
+    def _begin(self, session: SessionId, front: Baseline, log_file: OpenLog, *, slot: int) -> SessionStart:
+        """Write the baseline and the first record. Only ever under the log's lock."""
+        if self.exists(session):  # begun by somebody else since the caller looked: that baseline is theirs
+            raise SessionExists("a session of that name exists already; continue it, or choose another name")
         content = front.to_bytes()
         self._files.replace(self._baseline_path(session), content)
-        log_file = self._open_log(session)
         start = SessionStart(
             time=self._clock.now_ms(),
             format=records.FORMAT,
@@ -105,7 +115,7 @@ class SessionStore:
             baseline=baseline.hash_of(content),
         )
         log_file.append(start)
-        return StoredSession(id=session, records=iter((start,))), front, log_file
+        return start
 
     def open(self, session: SessionId) -> tuple[StoredSession, Baseline, OpenLog]:
         """Open a session to go on with it. Raises SessionDamaged, StateError; nothing is changed then."""
@@ -144,6 +154,10 @@ class SessionStore:
             raise SessionDamaged(f"{session}/{EPOCH}.jsonl: does not begin with a session_start record")
         if start.format > records.FORMAT:
             raise SessionDamaged(f"{session}/{EPOCH}.jsonl: written by a newer version (format {start.format})")
+        if start.session != session:
+            raise SessionDamaged(
+                f"{session}/{EPOCH}.jsonl: is the log of another session, whose name its directory must have"
+            )
         try:
             content = self._files.read(self._baseline_path(session))
         except StateMissing:
@@ -161,15 +175,22 @@ class SessionStore:
         return OpenLog(path.parent, writer, self._files)
 
     def _log_path(self, session: SessionId) -> Path:
-        return self._directory / session / f"{EPOCH}.jsonl"
+        return self._folder(session) / f"{EPOCH}.jsonl"
 
     def _baseline_path(self, session: SessionId) -> Path:
-        return self._directory / session / f"{EPOCH}.baseline.json"
+        return self._folder(session) / f"{EPOCH}.baseline.json"
+
+    def _folder(self, session: SessionId) -> Path:
+        folder = self._directory / session
+        # What bxcore.files does for the last part of a path: a link would lead our writes out of the state directory.
+        if folder.is_symlink():
+            raise SessionDamaged(f"{session}: a symbolic link in place of its directory; put the directory itself here")
+        return folder
 
     def _changed_at(self, session: SessionId) -> int:
         try:
             return self._log_path(session).stat().st_mtime_ns
-        except OSError:
+        except (OSError, SessionDamaged):
             return 0
 
 

@@ -1,6 +1,8 @@
 import hashlib
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from bxcore.ids import CallId, SessionId
 from bxcore.jsonl import Recovery
 from bxcore.settings.loopd import Sampling
 from loopd import baseline, toolbox
-from loopd.faults import SessionDamaged
+from loopd.faults import SessionDamaged, SessionExists
 from loopd.records import Record, SessionStart, User
 from loopd.sessionlog import OpenLog, SessionStore
 from tests.fakes.clocks import HandClock
@@ -20,6 +22,7 @@ from tests.fakes.records import end, said, start, user
 
 S = SessionId("s")
 FRONT = baseline.make(sampling=Sampling(), tools=toolbox.core_schemas())
+OTHER_FRONT = baseline.make(sampling=Sampling(top_k=7), tools=toolbox.core_schemas())
 
 
 @pytest.fixture
@@ -244,9 +247,72 @@ def test_s39_a_log_that_another_process_has_open_is_refused_and_left_alone(store
     theirs.close()
 
 
-def test_a_session_directory_that_is_a_symbolic_link_to_a_log_elsewhere_is_refused(
+def test_a_session_that_another_process_has_begun_meanwhile_keeps_its_baseline(
     store: SessionStore, tmp_path: Path
 ) -> None:
+    """Two loopds that both found no session of the name: neither touches what the other has written."""
+    other = SessionStore(tmp_path / "sessions", files=DiskFiles(), clock=HandClock())
+    _, _, mine = store.create(S, FRONT, slot=0)
+    before = (log_of(tmp_path).parent / "0.baseline.json").read_bytes()
+    with pytest.raises(StateInUse):
+        other.create(S, OTHER_FRONT, slot=0)
+    mine.append(user("k", "Hello"))
+    mine.close()
+    for _ in range(2):  # the second shows that the first gave the lock back
+        with pytest.raises(SessionExists):
+            other.create(S, OTHER_FRONT, slot=0)
+    assert (log_of(tmp_path).parent / "0.baseline.json").read_bytes() == before
+    assert [record.content for record in opened(store) if isinstance(record, User)] == ["Hello"]
+
+
+def test_a_session_directory_that_is_a_symbolic_link_is_refused_and_nothing_is_written_behind_it(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    made(store, user("k"))
+    outside = tmp_path / "outside"
+    log_of(tmp_path).parent.rename(outside)
+    log_of(tmp_path).parent.symlink_to(outside)
+    content = (outside / "0.jsonl").read_bytes()
+    assert store.newest(9) == [S]  # shown, as damaged: its owner should know
+    for attempt in (
+        lambda: opened(store),
+        lambda: list(store.read(S)),
+        lambda: list(store.raw_lines(S)),
+        lambda: made(store),
+    ):
+        with pytest.raises(StateError):
+            attempt()
+    with pytest.raises(SessionDamaged, match="s: a symbolic link"):
+        opened(store)
+    assert sorted(path.name for path in outside.iterdir()) == ["0.baseline.json", "0.jsonl"]
+    assert (outside / "0.jsonl").read_bytes() == content
+
+
+def test_a_copy_of_a_session_under_another_name_is_refused(store: SessionStore, tmp_path: Path) -> None:
+    made(store, user("k"))
+    shutil.copytree(log_of(tmp_path).parent, log_of(tmp_path, "copy").parent)
+    with pytest.raises(SessionDamaged, match=r"copy/0\.jsonl: is the log of another session"):
+        store.open(SessionId("copy"))
+
+
+@pytest.mark.parametrize("name", ["0.jsonl", "0.baseline.json"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "directory"])
+def test_what_is_no_file_is_refused_at_once_and_leaks_nothing(
+    store: SessionStore, tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    made(store, user("k"))
+    path = log_of(tmp_path).with_name(name)
+    path.unlink()
+    make(path)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        assert store.newest(9) == [S]
+        with pytest.raises(StateUnreadable, match=f"{name}: not a regular file"):
+            opened(store)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_log_that_is_a_symbolic_link_to_one_elsewhere_is_refused(store: SessionStore, tmp_path: Path) -> None:
     made(store)
     target = tmp_path / "elsewhere.jsonl"
     log_of(tmp_path).rename(target)
