@@ -7,17 +7,19 @@ the model server in the background, and is ready when the tests pass. A test tha
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from bxcore import config, daemon, listener, logs
 from bxcore.deadline import Clock, Deadline, SystemClock
 from bxcore.files import DiskFiles
+from bxcore.listener import Listening
 from bxcore.server import Door, Server
 from bxcore.settings.loopd import LoopdSettings
 from bxcore.wire.channel import WaitReason
-from loopd import baseline, selftest, toolbox
+from loopd import baseline, selftest, statedir, toolbox
 from loopd.brokerport import NoBroker
 from loopd.cancel import CancelToken
 from loopd.channel import Channel
@@ -48,11 +50,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(config_path: Path) -> int:
     settings = config.load(config_path, LoopdSettings)
+    with ExitStack() as held:
+        listening = _listening(settings, held)
+        # Never given back: a turn that outlasts the drain may write until the process is gone.
+        statedir.take(settings.state, DiskFiles())
+        return _converse(settings, listening)
+
+
+def _converse(settings: LoopdSettings, listening: Mapping[str, Listening]) -> int:
     parts, watch = _parts(settings, ZoneInfo(settings.time_zone))
     store = SessionStore(settings.state / "sessions", files=DiskFiles(), clock=parts.clock)
     sessions = Sessions(parts, store)
     channel = Channel(parts, sessions=sessions, reports=Reports(store), watch=watch)
-    server = Server(_doors(settings, channel), clock=parts.clock, drain_seconds=_DRAIN_SECONDS)
+    server = Server(_doors(settings, listening, channel), clock=parts.clock, drain_seconds=_DRAIN_SECONDS)
     daemon.stop_on_signal(server.stop)
     watch.start(on_ready=_say_ready, on_failure=server.stop)
     # Turns end before the workers are waited for: those wait for the turns' last events.
@@ -107,17 +117,25 @@ def _test(
         return list(selftest.run(server, settings=settings, baseline=front, cancel=cancel, on_wait=on_wait))
 
 
-def _doors(settings: LoopdSettings, channel: Channel) -> list[Door]:
+def _listening(settings: LoopdSettings, held: ExitStack) -> Mapping[str, Listening]:
+    """Listen on every socket of the file; `held` gives them back, also where a later one cannot be had."""
     paths = {"owner": settings.listen.owner, "gateway": settings.listen.gateway}
+    return {
+        name: held.enter_context(closing(listener.open_socket(path)))
+        for name, path in paths.items()
+        if path is not None
+    }
+
+
+def _doors(settings: LoopdSettings, listening: Mapping[str, Listening], channel: Channel) -> list[Door]:
     return [
         Door(
-            listening=listener.open_socket(path),
+            listening=opened,
             name=name,
             handlers=channel.handlers(),
             max_connections=settings.limits.connections,
         )
-        for name, path in paths.items()
-        if path is not None
+        for name, opened in listening.items()
     ]
 
 

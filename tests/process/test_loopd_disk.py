@@ -14,13 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from bxcore.ids import SessionId
+from bxcore.errors import EXIT_STATE
 from bxcore.wire.channel import (
     MessageAccepted,
     SessionList,
     SessionListEnd,
-    SessionShow,
-    SessionShowEnd,
     TextDelta,
     TurnEnding,
 )
@@ -196,7 +194,7 @@ def read_only(path: Path) -> Iterator[Callable[[bool], None]]:
         yield by_mount
 
 
-def test_read_only_state_is_still_shown_and_taken_up_again_once_it_is_writable(tmp_path: Path) -> None:
+def test_read_only_state_is_refused_at_the_start_and_taken_up_again_once_it_is_writable(tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.mkdir(mode=0o700)
     with read_only(path) as lock, Stack(tmp_path, state=path) as stack:
@@ -205,16 +203,41 @@ def test_read_only_state_is_still_shown_and_taken_up_again_once_it_is_writable(t
         stack.kill("loopd")
         lock(True)
         before = stack.records()
-        stack.start_again("loopd")
-        assert stack.say("during", key="k").over().code == "state_unwritable"
-        assert stack.say("during", session="new", new=True, key="k").over().code == "state_unwritable"
-        assert stack.talk(SessionList(limit=9)).wait(SessionListEnd).total == 1
-        assert stack.talk(SessionShow(session=SessionId("s"))).wait(SessionShowEnd).lines == len(before)
+        stack.start_loopd()
+        code, words = stack.ended_by_itself()
+        assert code == EXIT_STATE
+        assert f"{path}: no session can be kept here" in words
+        assert "[state_unwritable]" in words
+        assert not stack.home.loop_socket.exists()
         lock(False)
+        stack.start_loopd().wait_ready()
         assert stack.say("during", key="k").ended().ending is TurnEnding.ANSWERED
         assert stack.say("during", session="new", new=True, key="k").ended().ending is TurnEnding.ANSWERED
         assert stack.records()[: len(before)] == before
         assert faults(stack.records()) == []
+
+
+def test_a_state_directory_that_is_not_there_is_refused_at_the_start_and_not_made(tmp_path: Path) -> None:
+    with Stack(tmp_path, state=tmp_path / "not" / "there") as stack:
+        stack.start_loopd()
+        code, words = stack.ended_by_itself()
+    assert code == EXIT_STATE
+    assert "No such file or directory" in words
+    assert "must be a directory" in words
+    assert not (tmp_path / "not").exists()
+
+
+def test_a_second_loopd_with_sockets_of_its_own_on_the_same_state_is_refused(tmp_path: Path) -> None:
+    with Stack(tmp_path / "one") as first, Stack(tmp_path / "two", state=tmp_path / "one") as second:
+        first.start()
+        second.start_loopd()
+        code, words = second.ended_by_itself()
+        assert code == EXIT_STATE
+        assert "[state_in_use]" in words
+        assert first.say(new=True).ended().ending is TurnEnding.ANSWERED
+        first.kill("loopd")
+        second.start()
+        assert second.say("two").ended().ending is TurnEnding.ANSWERED
 
 
 # -- damaged ---------------------------------------------------------------------------------------
@@ -306,4 +329,20 @@ def test_a_baseline_that_is_not_the_sessions_own_stops_the_session_alone(stopped
     assert stopped.log_file().read_bytes() == log
     unharmed(stopped)
     path.write_bytes(content)
+    assert stopped.say("two").ended().ending is TurnEnding.ANSWERED
+
+
+def test_what_is_no_file_stops_the_session_alone_and_holds_up_nobody(stopped: Stack) -> None:
+    for name in ("0.jsonl", "0.baseline.json"):
+        path = stopped.log_file().with_name(name)
+        aside = path.rename(path.with_name("aside"))
+        os.mkfifo(path)
+        stopped.start_again("loopd")
+        assert stopped.say("two").over().code == "state_unreadable"
+        assert stopped.talk(SessionList(limit=9)).wait(SessionListEnd).total == 2
+        unharmed(stopped)
+        assert "level=error" not in stopped.loopd.log()
+        stopped.kill("loopd")
+        aside.replace(path)
+    stopped.start_again("loopd")
     assert stopped.say("two").ended().ending is TurnEnding.ANSWERED
