@@ -38,7 +38,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""What says where a statement ends. Each kind of text also matches where it is not closed, so no place is read twice."""
+"""What says where a statement ends. Text also matches where it is not closed, so that no place is read twice."""
 
 _WORDS: Mapping[type, str] = {
     str: "text",

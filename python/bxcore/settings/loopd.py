@@ -11,6 +11,7 @@ import attrs
 
 _DAY_MS = 86_400_000
 _MOST = 2**31 - 1
+_PLACES = 6
 
 
 def _whole(low: int, high: int = _MOST) -> "attrs._ValidatorType[int]":
@@ -35,8 +36,11 @@ def _zone(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
 
 def _between(low: str, high: str) -> "attrs._ValidatorType[Decimal]":
     def check(_: object, attribute: "attrs.Attribute[Decimal]", value: Decimal) -> None:
-        if not Decimal(low) <= value <= Decimal(high):
-            raise ValueError(f"{attribute.name}: expected {low} to {high}")
+        exponent = value.as_tuple().exponent
+        # Sent in each request with all its digits: 1e-30000000 would be thirty million of them.
+        written_out = isinstance(exponent, int) and -_PLACES <= exponent <= 0
+        if not written_out or not Decimal(low) <= value <= Decimal(high):
+            raise ValueError(f"{attribute.name}: expected {low} to {high}, with at most {_PLACES} decimal places")
 
     return check
 
@@ -126,6 +130,10 @@ class Limits:
     running_turns: int = attrs.field(default=256, validator=_positive)
     connections: int = attrs.field(default=128, validator=_positive)
     """Clients at a time on one socket."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.repeats_end < self.repeats_refused:
+            raise ValueError("repeats_end is below repeats_refused; a call is refused before it ends the turn")
 
 
 @attrs.frozen(kw_only=True)
