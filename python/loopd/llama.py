@@ -66,14 +66,14 @@ class ModelServer:
                     alive.moved()
                     yield delta
 
-    def end_reasoning(self, completion_id: str) -> bool:
+    # The orders and questions below raise ModelLoading while the server is not ready, and Cancelled.
+
+    def end_reasoning(self, completion_id: str, *, cancel: CancelToken | None = None) -> bool:
         """Tell a running completion to stop thinking; say whether the server took the order."""
         order = self._naming_model({"id": completion_id, "action": "reasoning_end"})
         # The reply streams on meanwhile and is read by the same thread: a late answer is none.
-        guard = self._guard(_ORDER_MS, {})
-        return _object(self._json("POST", "/v1/chat/completions/control", order, guard)).get("success") is True
-
-    # The questions below raise ModelLoading while the server is not ready, and Cancelled.
+        answer = self._ask("POST", "/v1/chat/completions/control", order, cancel=cancel, limit_ms=_ORDER_MS)
+        return _object(answer).get("success") is True
 
     def props(self, *, cancel: CancelToken | None = None) -> Props:
         """Return what the server serves."""
@@ -158,10 +158,12 @@ class ModelServer:
 
     # -- questions beside it ----------------------------------------------------------------------
 
-    def _ask(self, method: str, target: str, body: bytes | None = None, *, cancel: CancelToken | None) -> object:
-        token = cancel or CancelToken()
+    def _ask(
+        self, method: str, target: str, body: bytes | None = None, *, cancel: CancelToken | None, limit_ms: int = 0
+    ) -> object:
+        token, limit_ms = cancel or CancelToken(), limit_ms or self._waits.liveness_ms
         with token.waking() as wake:
-            return self._json(method, target, body, self._guard(self._waits.liveness_ms, {wake: token.check}))
+            return self._json(method, target, body, self._guard(limit_ms, {wake: token.check}))
 
     def _json(self, method: str, target: str, body: bytes | None, guard: Guard) -> object:
         """Return the JSON that answers, or raise: ServerAway, ServerSilent, ServerRefused and the like."""

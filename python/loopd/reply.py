@@ -11,6 +11,7 @@ from bxcore.errors import UpstreamError
 from bxcore.wire.channel import PromptProgress, ReasoningDelta, TextDelta, TurnNotice, TurnWaiting, WaitReason
 from loopd import runaway
 from loopd.cancel import CancelToken
+from loopd.modelfaults import Cancelled
 from loopd.pace import Pace
 from loopd.parts import Parts, Tell
 from loopd.stream import Assembler, Cap, Completion, Delta, Progress, Reasoning, Text
@@ -129,7 +130,9 @@ class Reply:
 
     def _told_to_end(self) -> bool:
         try:
-            return self._parts.server.end_reasoning(self._assembler.completion_id)
+            return self._parts.server.end_reasoning(self._assembler.completion_id, cancel=self._cancel)
+        except Cancelled:
+            raise
         except UpstreamError as fault:
             # An older server knows no such order. If it is gone, the reply itself will say so.
             log.warning("the server did not take the order to end thinking code=%s", fault.code)

@@ -72,7 +72,7 @@ class ScriptedModel(ModelServer):
             with self._lock:
                 self.left_early += not ended
 
-    def end_reasoning(self, completion_id: str) -> bool:
+    def end_reasoning(self, completion_id: str, *, cancel: CancelToken | None = None) -> bool:
         self.orders.append(completion_id)
         if isinstance(self.takes_orders, Exception):
             raise self.takes_orders

@@ -233,6 +233,7 @@ def test_a_question_fails_with_the_servers_state(fake: FakeLlama, ask: Callable[
 
 
 CANCELLABLE: dict[str, tuple[str, Callable[[ModelServer, CancelToken], object]]] = {
+    "end_reasoning": ("/v1/chat/completions/control", lambda server, cancel: server.end_reasoning("x", cancel=cancel)),
     "props": ("/props", lambda server, cancel: server.props(cancel=cancel)),
     "slots": ("/slots", lambda server, cancel: server.slots(cancel=cancel)),
     "tokenize": ("/tokenize", lambda server, cancel: server.tokenize("a", parse_special=True, cancel=cancel)),

@@ -7,7 +7,7 @@ import pytest
 
 from bxcore.settings.loopd import Limits
 from bxcore.wire.channel import ReasoningDelta, TurnEnding, TurnNotice
-from loopd.modelfaults import ServerAway, ServerRefused
+from loopd.modelfaults import Cancelled, ServerAway, ServerRefused
 from loopd.records import ThinkingCap
 from loopd.stream import Reasoning, Text
 from tests.fakes.loop import Loop, Said
@@ -76,6 +76,14 @@ def test_only_a_reply_that_came_to_its_end_vouches_for_its_server(tmp_path: Path
     loop.say("?")
     assert len(loop.model.bodies) == 2
     assert loop.watch.replies == 1
+    loop.close()
+
+
+def test_a_cancel_is_heard_while_the_order_is_on_its_way(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, limits=CAPPED)
+    loop.model.takes_orders = Cancelled("stopped on request")
+    loop.model.expect([*thoughts(22), Text(text="Fine."), finished()])
+    assert loop.say("?").ended.ending is TurnEnding.CANCELLED
     loop.close()
 
 
