@@ -14,10 +14,10 @@ class Sizes:
     turns: int = 50
     turns_of_a_variant: int = 8
     latency_pairs: int = 40
-    stream_rounds: int = 5
+    stream_rounds: int = 4
     stream_events: int = 1_500
-    slow_stream_rounds: int = 3
-    slow_stream_events: int = 200
+    slow_stream_rounds: int = 2
+    slow_stream_events: int = 150
     proxy_bytes: int = 256 * 1024 * 1024
     proxy_rounds: int = 7
     proxy_pairs: int = 300
