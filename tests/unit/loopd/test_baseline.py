@@ -33,7 +33,7 @@ def test_a_model_is_named_where_one_is_configured() -> None:
 SAMPLING = {
     "defaults": (Sampling(), {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "max_tokens": 8192}),
     "zero": (Sampling(temperature=Decimal(0), top_k=0), {"temperature": 0, "top_k": 0}),
-    "a small number without an exponent": (Sampling(temperature=Decimal("1E-7")), {"temperature": 1e-7}),
+    "a small number without an exponent": (Sampling(temperature=Decimal("1E-6")), {"temperature": 1e-6}),
     "a whole number": (Sampling(temperature=Decimal("1.0"), top_p=Decimal(1)), {"temperature": 1.0, "top_p": 1}),
 }
 

@@ -29,13 +29,21 @@ def test_it_leaves_nothing_but_an_empty_lock(tmp_path: Path) -> None:
     assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [(".loopd.lock", 0)]
 
 
-PLACES: dict[str, Callable[[Path], object]] = {
-    "is not there": lambda path: None,
-    "is a file": Path.touch,
-    "has a directory for a lock": lambda path: (path / ".loopd.lock").mkdir(parents=True),
-    "has a link for a lock": lambda path: (path.mkdir(), (path / ".loopd.lock").symlink_to(path / "elsewhere")),
-    "has a pipe for a lock": lambda path: (path.mkdir(), os.mkfifo(path / ".loopd.lock")),
-}
+def link(lock: Path) -> None:
+    lock.symlink_to(lock.with_name("elsewhere"))
+
+
+STRANGERS: dict[str, Callable[[Path], None]] = {"a directory": os.mkdir, "a link": link, "a pipe": os.mkfifo}
+
+
+@pytest.mark.parametrize("make", STRANGERS.values(), ids=STRANGERS.keys())
+def test_what_is_no_file_in_the_place_of_the_lock_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / ".loopd.lock")
+    with pytest.raises(StateUnwritable):
+        statedir.take(tmp_path, DISK)
+
+
+PLACES: dict[str, Callable[[Path], None]] = {"is not there": lambda path: None, "is a file": Path.touch}
 
 
 @pytest.mark.parametrize("make", PLACES.values(), ids=PLACES.keys())
