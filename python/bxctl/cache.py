@@ -94,10 +94,11 @@ def _legend(screen: Screen) -> str:
 
 def _totals(totals: CacheReportEnd) -> str:
     share = f"{totals.cached / totals.prompt:.0%}" if totals.prompt else "none"
+    requests = render.count_of(totals.rows, "request")
     words = [
-        f"{render.count(totals.rows)} requests, {render.count(totals.prompt)} prompt tokens: {share} from the cache",
+        f"{requests}, {render.count_of(totals.prompt, 'prompt token')}: {share} from the cache",
         f"{render.count(max(0, totals.read - totals.reread))} new",
         f"{render.count(totals.reread)} re-read",
     ]
-    lost = f"; the cache was lost {render.count(totals.lost)} times" if totals.lost else ""
+    lost = f"; the cache was lost {render.count_of(totals.lost, 'time')}" if totals.lost else ""
     return ", ".join(words) + lost + "."

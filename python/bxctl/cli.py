@@ -24,8 +24,13 @@ Examples:
   bxctl chat --say 'What time is it?' one question, the answer on standard output
   git diff | bxctl chat               everything piped in is one message
   bxctl chat --session ID             go on where you left off
-  bxctl cache                         did the model read anything twice?
+  bxctl cache                         did the model read again what it should remember?
   bxctl doctor                        is everything as it must be?
+
+\b
+In a checkout of Boxmaker:
+  make chat                           starts everything and opens a conversation
+  .state/venv/bin/bxctl               this program, with .state/ as its home; while make chat runs
 
 \b
 Where things lie:
@@ -102,7 +107,7 @@ _pass_home = click.make_pass_decorator(Home)
 @click.option("--usage/--no-usage", default=True, help="Show what each turn cost in tokens (default: yes).")
 @click.option("--wait", type=click.IntRange(0, 86_400), default=60, metavar="SECONDS", help="Wait for loopd (60).")
 @click.option("--verbose", is_flag=True, help="Without a terminal too: thinking, tools and notices on standard error.")
-@click.option("--come-back", hidden=True, metavar="COMMAND", help="Name this at the end; {session} is the session.")
+@click.option("--come-back", metavar="COMMAND", hidden=True, help="Name this at the end; {session} is the session.")
 @_json
 @_pass_home
 def chat(
@@ -172,7 +177,7 @@ def sessions_show(where: Home, *, session: str, raw: bool, json: bool) -> int:
 @_json
 @_pass_home
 def cache(where: Home, *, session: str | None, json: bool) -> int:
-    """Draw how much of each prompt was read again (newest session)."""
+    """Show what the model remembered and what it had to read (newest session)."""
     from bxctl import cache as verb
     from bxctl import world
 

@@ -78,9 +78,9 @@ def _self_test(world: World) -> Iterator[object]:
 def _is_directory(home: Path) -> CheckResult:
     expected = f"{home} is a directory"
     if not home.is_dir():
-        found = "it is not" if home.exists() else "nothing is there"
+        found = "something else" if home.exists() else "nothing is there"
         return _check("home", passed=False, expected=expected, found=found, runbook=HOME_MISSING)
-    return _check("home", passed=True, expected=expected, found="it is")
+    return _check("home", passed=True, expected=expected, found=str(home))
 
 
 def _socket_folder(folder: Path) -> CheckResult:

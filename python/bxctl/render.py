@@ -7,6 +7,7 @@ escaping looks at single code points: a sequence cut between two deltas cannot s
 
 import io
 import os
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -18,6 +19,8 @@ _PLAIN_WIDTH = 80
 _LINE_CUT = 400
 """Where a line is cut that no terminal bounds."""
 _WORK_CUT = 4_000
+_COLUMN = re.compile(r" *\S.* {2,}(?=\S)")
+_SINGLE_SPACE = re.compile(r"(?<=\S) (?=\S)")
 
 
 class Ink(Enum):
@@ -47,11 +50,12 @@ class Screen:
     def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:
         self._stream = stream
         self.terminal = stream.isatty()
-        # https://no-color.org: any value but the empty one
-        self.lively = self.terminal and not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
+        self.lively = self.terminal and environ.get("TERM", "dumb") != "dumb"
+        # https://no-color.org: any value but the empty one, and colour alone
+        self._coloured = self.lively and not environ.get("NO_COLOR")
         self.unicode = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "") == "utf8"
         self._fresh = True
-        self._live = False
+        self._live_cells = 0
 
     @classmethod
     def nowhere(cls) -> "Screen":
@@ -67,7 +71,7 @@ class Screen:
 
     def paint(self, text: str, *inks: Ink) -> str:
         """Return `text` in the given styles, or unchanged where colours are off."""
-        if not (self.lively and inks and text):
+        if not (self._coloured and inks and text):
             return text
         return f"\x1b[{';'.join(ink.value for ink in inks)}m{text}\x1b[0m"
 
@@ -100,6 +104,10 @@ class Screen:
         self._stream.write(self.paint(text, *inks) + "\n")
         self._stream.flush()
 
+    def say(self, text: str, *inks: Ink, hang: int = 0) -> None:
+        """Write a text of our own as lines that break at spaces, see `wrap`."""
+        self.line(wrap(text, self.width() - 1, hang=hang) if self.terminal else text, *inks)
+
     def fresh_line(self) -> None:
         """End the line that was begun, if any."""
         if not self._fresh:
@@ -110,16 +118,24 @@ class Screen:
         if not self.lively:
             return
         self.fresh_line()
-        self._stream.write(f"\r{self.paint(clip(text, self.width() - 1, unicode=self.unicode), Ink.DIM)}\x1b[K")
+        shown = clip(text, self.width() - 1, unicode=self.unicode)
+        self._stream.write(f"{self._to_live_start()}{self.paint(shown, Ink.DIM)}\x1b[K")
         self._stream.flush()
-        self._live = True
+        self._live_cells = max(1, cells(shown))
 
     def erase(self) -> None:
         """Take the live line away."""
-        if self._live:
-            self._stream.write("\r\x1b[K")
+        if self._live_cells:
+            self._stream.write(f"{self._to_live_start()}\x1b[K")
             self._stream.flush()
-            self._live = False
+            self._live_cells = 0
+
+    def _to_live_start(self) -> str:
+        # A window that became narrower has wrapped the live line, as tmux and most terminals do, and left
+        # the cursor in its last row. (xterm cuts the line instead: there a row above is lost, once.)
+        rows_above = max(0, self._live_cells - 1) // max(1, self.width())
+        # Row by row, since tmux keeps what "erase all below" takes from a whole window.
+        return "\r" + "\x1b[K\x1b[A" * rows_above
 
 
 # -- widths ---------------------------------------------------------------------------------------
@@ -152,6 +168,28 @@ def clip(text: str, width: int, *, unicode: bool) -> str:
     return kept + mark if width > len(mark) else mark[:width]
 
 
+def wrap(text: str, width: int, *, hang: int) -> str:
+    """Return `text` broken at single spaces where it is wider than `width`.
+
+    What follows a break begins `hang` columns right of its line, or where the line's last column begins:
+    a wider gap makes columns.
+    """
+    return "\n".join(_wrapped(line, width, hang) for line in text.split("\n"))
+
+
+def _wrapped(line: str, width: int, hang: int) -> str:
+    column = _COLUMN.match(line)
+    hang = column.end() if column else hang + len(line) - len(line.lstrip())
+    begin = " " * (hang if 2 * hang <= width else 2)
+    done, current = "", ""
+    for word in _SINGLE_SPACE.split(line):
+        longer = f"{current} {word}" if current else word
+        if current and cells(longer) > width:
+            done, longer = f"{done}{current}\n", begin + word
+        current = longer
+    return done + current
+
+
 def clip_line(untrusted: str, screen: Screen, *, used: int = 0) -> str:
     """Return `untrusted` escaped and cut to what is left of a line that already has `used` columns."""
     room = screen.width() - used - 1 if screen.terminal else _LINE_CUT
@@ -173,6 +211,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def count_of(number: int, one: str) -> str:
+    """Return "1 turn" or "2 turns" for `one` = "turn"."""
+    return f"{count(number)} {one}" if number == 1 else f"{count(number)} {one}s"
+
+
 def size(size_bytes: int) -> str:
     """Return a size in the largest unit that leaves at least one."""
     if size_bytes < 1_000:
@@ -188,8 +231,10 @@ def seconds(elapsed_ms: int) -> str:
     """Return a duration: tenths below ten seconds, minutes from one hundred on."""
     if elapsed_ms < 10_000:
         return f"{elapsed_ms / 1000:.1f} s"
-    whole = elapsed_ms // 1000
-    return f"{whole} s" if whole < 100 else f"{whole // 60} min {whole % 60} s"
+    minutes, rest = divmod(elapsed_ms // 1000, 60)
+    if minutes * 60 + rest < 100:
+        return f"{minutes * 60 + rest} s"
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 
 
 # -- tables and bars ---------------------------------------------------------------------------------

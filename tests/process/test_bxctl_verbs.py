@@ -153,7 +153,7 @@ def test_the_cache_is_drawn_for_the_newest_session(tmp_path: Path) -> None:
         " 1.1     300       0  300        0  " + "█" * 15,
         " 2.1     600     300  300        0  " + "░" * 15 + "█" * 15,
         " 3.1   1,200       0  600      600  " + "█" * 30 + "▒" * 30 + " lost",
-        "3 requests, 2,100 prompt tokens: 14% from the cache, 1,200 new, 600 re-read; the cache was lost 1 times.",
+        "3 requests, 2,100 prompt tokens: 14% from the cache, 1,200 new, 600 re-read; the cache was lost 1 time.",
     ]
     assert fake.wait(channel.CacheReport).session == NAME
 
@@ -198,6 +198,7 @@ def test_doctor_passes_where_everything_holds(tmp_path: Path) -> None:
         done = run(tmp_path, "doctor")
     assert done.returncode == 0
     assert [line[0] for line in done.stdout.decode().splitlines()[:-1]] == ["✓"] * 5
+    assert done.stdout.decode().startswith(f"✓ home: {tmp_path}\n")
     assert done.stdout.decode().endswith("5 passed, 0 failed.\n")
 
 
@@ -229,8 +230,14 @@ def test_doctor_without_loopd_says_what_it_can(tmp_path: Path) -> None:
     done = run(tmp_path / "nowhere", "doctor")
     told = done.stdout.decode()
     assert done.returncode == 1
-    for code in ("home_missing", "socket_folder_unsafe", "peer_away"):
+    for code in ("home_missing", "socket_folder_unsafe"):
         assert f"docs/runbook.md, {code}\n" in told
+
+
+def test_doctor_of_a_loopd_that_does_not_run_names_its_entry(tmp_path: Path) -> None:
+    done = run(tmp_path, "doctor")
+    assert done.returncode == 1
+    assert "docs/runbook.md, peer_away\n" in done.stdout.decode()
 
 
 def test_doctor_sees_a_socket_folder_that_anybody_may_enter(tmp_path: Path) -> None:
@@ -309,7 +316,16 @@ def test_help_teaches(tmp_path: Path) -> None:
     done = run(tmp_path, "--help")
     told = done.stdout.decode()
     assert done.returncode == 0
-    for words in ("Examples:", "BOXMAKER_HOME", "bxctl-history", "Exit codes:", "runbook.md", "doctor"):
+    for words in (
+        "Examples:",
+        "BOXMAKER_HOME",
+        "bxctl-history",
+        "Exit codes:",
+        "runbook.md",
+        "doctor",
+        "make chat",
+        ".state/venv/bin/bxctl",
+    ):
         assert words in told
 
 

@@ -57,7 +57,15 @@ def test_a_size_has_the_largest_unit_that_leaves_one(size_bytes: int, words: str
     assert render.size(size_bytes) == words
 
 
-TIMES = {0: "0.0 s", 9_949: "9.9 s", 10_000: "10 s", 99_999: "99 s", 100_000: "1 min 40 s"}
+TIMES = {
+    0: "0.0 s",
+    9_949: "9.9 s",
+    10_000: "10 s",
+    99_999: "99 s",
+    100_000: "1 min 40 s",
+    180_000: "3 min",
+    3_599_000: "59 min 59 s",
+}
 
 
 @pytest.mark.parametrize(("elapsed_ms", "words"), TIMES.items())
@@ -86,7 +94,6 @@ def test_stacked_parts_fit_and_none_that_exists_is_invisible(parts: list[int], w
 
 DULL = {
     "a pipe": (False, {"TERM": "xterm"}),
-    "NO_COLOR": (True, {"TERM": "xterm", "NO_COLOR": "1"}),
     "a dumb terminal": (True, {"TERM": "dumb"}),
     "no TERM": (True, {}),
 }
@@ -101,8 +108,13 @@ def test_nothing_is_coloured_or_redrawn_where_it_must_not_be(terminal: bool, env
     assert stream.getvalue() == "done\n"
 
 
-def test_an_empty_no_color_counts_as_none() -> None:
-    assert Screen(FakeTerminal(), {"TERM": "xterm", "NO_COLOR": ""}).lively
+@pytest.mark.parametrize(("value", "coloured"), [("1", False), ("0", False), ("", True)])
+def test_no_color_takes_the_colour_away_and_leaves_the_live_line(value: str, coloured: bool) -> None:
+    stream = FakeTerminal()
+    screen = Screen(stream, {"TERM": "xterm", "NO_COLOR": value})
+    screen.live("waiting")
+    assert "waiting" in stream.getvalue()
+    assert ("\x1b[2m" in stream.getvalue()) is coloured
 
 
 def test_a_live_line_gives_way_to_what_comes_next() -> None:
@@ -119,6 +131,60 @@ def test_a_live_line_never_wraps() -> None:
     Screen(stream, {"TERM": "xterm"}).live("x" * 500)
     assert "x" * 78 + "…" in stream.getvalue()
     assert "x" * 79 not in stream.getvalue()
+
+
+class Resizable(Screen):
+    columns = 80
+
+    def width(self) -> int:
+        return self.columns
+
+
+NARROWED = {
+    "still one row": (60, ""),
+    "exactly full": (41, ""),
+    "two rows": (40, "\x1b[K\x1b[A"),
+    "five": (10, "\x1b[K\x1b[A" * 4),
+}
+
+
+@pytest.mark.parametrize(("columns", "up"), NARROWED.values(), ids=NARROWED.keys())
+def test_a_live_line_that_a_narrower_window_wrapped_is_taken_away_whole(columns: int, up: str) -> None:
+    stream = FakeTerminal()
+    screen = Resizable(stream, {"TERM": "xterm", "NO_COLOR": "1"})
+    screen.live("x" * 41)
+    screen.columns = columns
+    screen.erase()
+    assert stream.getvalue() == "\r" + "x" * 41 + "\x1b[K\r" + up + "\x1b[K"
+
+
+WRAPPED = {
+    "short": ("one two", 20, 0, "one two"),
+    "at a space": ("one two three", 8, 0, "one two\nthree"),
+    "hanging": ("! one two three", 8, 2, "! one\n  two\n  three"),
+    "a word that is too long": ("a /very/long/path b", 8, 0, "a\n/very/long/path\nb"),
+    "columns": ("  /new   begin a new one", 20, 0, "  /new   begin a new\n         one"),
+    "too narrow for its columns": ("  /new   begin a new one", 16, 0, "  /new   begin a\n  new one"),
+    "indented": ("  one two three", 10, 0, "  one two\n  three"),
+    "its own breaks": ("one two\nthree", 80, 0, "one two\nthree"),
+    "wide characters": ("漢字 漢字", 8, 0, "漢字\n漢字"),
+}
+
+
+@pytest.mark.parametrize(("text", "width", "hang", "lines"), WRAPPED.values(), ids=WRAPPED.keys())
+def test_our_own_texts_break_at_spaces(text: str, width: int, hang: int, lines: str) -> None:
+    assert render.wrap(text, width, hang=hang) == lines
+
+
+def test_a_text_of_ours_is_not_broken_where_nothing_bounds_the_line() -> None:
+    pipe, terminal = FakeTerminal(terminal=False), FakeTerminal()
+    for stream in (pipe, terminal):
+        Screen(stream, {}).say("word " * 30)
+    assert [stream.getvalue().count("\n") for stream in (pipe, terminal)] == [1, 2]
+
+
+def test_a_number_of_one_is_one() -> None:
+    assert [render.count_of(number, "turn") for number in (0, 1, 2_000)] == ["0 turns", "1 turn", "2,000 turns"]
 
 
 def test_foreign_text_is_escaped_on_a_terminal_only() -> None:
