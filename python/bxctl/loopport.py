@@ -5,7 +5,6 @@ Errors: UpstreamError where loopd is away or refuses (the refusal's code is loop
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from bxcore import client
@@ -15,6 +14,7 @@ from bxcore.ids import SessionId
 from bxcore.wire import channel
 from bxctl.blocks import Status
 from bxctl.render import Screen, safe_line
+from bxctl.sockets import Home
 
 ANSWER_MS = 10_000
 """How long loopd may take for the next frame of an answer that is not a turn."""
@@ -33,6 +33,12 @@ class LoopAway(UpstreamError):
     code = "loopd_away"
 
 
+class HomeMissing(UpstreamError):
+    """Nobody can listen below a directory that does not exist."""
+
+    code = "home_missing"
+
+
 class HasStatus(Protocol):
     """Whoever can say how loopd is."""
 
@@ -44,15 +50,24 @@ class HasStatus(Protocol):
 class LoopPort:
     """loopd's owner socket. Safe to share: it keeps no connection."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self._path = path
+    def __init__(self, home: Home, clock: Clock) -> None:
+        self._home = home
         self._clock = clock
 
     def ask(self, message: object, *, idle_ms: int = ANSWER_MS) -> Iterator[object]:
         """Yield the messages of the answer, the final one last."""
-        with client.Connection(self._path, clock=self._clock) as connection:
+        with self._connection() as connection:
             for envelope in connection.request(message, idle_ms=idle_ms):
                 yield envelope.msg
+
+    def _connection(self) -> client.Connection:
+        try:
+            return client.Connection(self._home.loop_socket, clock=self._clock)
+        except (client.PeerAway, client.PeerDenied) as error:
+            if isinstance(error, client.PeerAway) and not self._home.path.is_dir():
+                raise HomeMissing(f"there is no directory {self._home.path}; is --home right?") from error
+            # The code in brackets, which names the entry, follows every message of ours.
+            raise type(error)(error.detail.removesuffix(f"; see docs/runbook.md#{error.code}")) from error
 
     def one(self, message: object, answer: type[T], *, idle_ms: int = ANSWER_MS) -> T:
         """Return the answer of a request that has exactly one."""
@@ -84,10 +99,10 @@ def wait_until_ready(
             if report.ready:
                 return report
             reason = safe_line(report.waiting_for or "it is starting")
-        except (client.PeerDenied, client.PeerUnclear):
+        except (client.PeerDenied, client.PeerUnclear, HomeMissing):
             raise  # no time mends these
         except BoxmakerError as error:
-            reason = safe_line(error.detail)
+            reason = safe_line(error.detail.removeprefix("loopd is not running: "))
         if deadline.passed():
             raise LoopAway(f"gave up waiting for loopd: {reason}")
         tell(reason)

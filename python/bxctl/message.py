@@ -1,13 +1,21 @@
 """The owner's text and the session it goes to: checked here, before loopd is asked. Pure but for the id."""
 
 import secrets
+from typing import BinaryIO
 
-from bxcore import ids
+from bxcore import ids, strictjson
 from bxcore.deadline import Clock
 from bxcore.errors import BoxmakerError
+from bxcore.frame import MAX_FRAME
 from bxcore.ids import SessionId
 from bxcore.timestamp import to_text
 from bxcore.wire.channel import MAX_TEXT_BYTES
+
+_ENVELOPE_BYTES = 1_024
+"""More than everything in the frame of a user_message but its text."""
+
+MAX_SPELLED_BYTES = MAX_FRAME - _ENVELOPE_BYTES
+"""What a text may take once it is spelled as JSON."""
 
 
 class Unsendable(BoxmakerError):
@@ -25,9 +33,23 @@ def checked(text: str) -> str:
     except UnicodeEncodeError:
         raise Unsendable("the text is not valid UTF-8; nothing was sent") from None
     if size_bytes > MAX_TEXT_BYTES:
-        limit = f"{MAX_TEXT_BYTES:,}"
-        raise Unsendable(f"the text has {size_bytes:,} bytes, a message may have {limit}; nothing was sent")
+        raise Unsendable(f"the text has {size_bytes:,} bytes, a message may have {MAX_TEXT_BYTES:,}; nothing was sent")
+    spelled_bytes = len(strictjson.dumps(text))
+    if spelled_bytes > MAX_SPELLED_BYTES:
+        why = "its control characters take six bytes each on the way"
+        numbers = f"the text becomes {spelled_bytes:,} bytes, a frame holds {MAX_SPELLED_BYTES:,}"
+        raise Unsendable(f"{numbers}: {why}; nothing was sent")
     return text
+
+
+def read(stream: BinaryIO) -> str:
+    """Return all of `stream` as text, or raise Unsendable once it has more than a message may have."""
+    untrusted = stream.read(MAX_TEXT_BYTES + 1)
+    if len(untrusted) > MAX_TEXT_BYTES:
+        raise Unsendable(
+            f"the input has more than {MAX_TEXT_BYTES:,} bytes, the most that a message may have; nothing was sent"
+        )
+    return decoded(untrusted)
 
 
 def decoded(untrusted: bytes) -> str:

@@ -54,7 +54,7 @@ def _text(world: World, errand: Errand) -> str:
         return errand.say
     if sys.stdin.isatty():
         world.errors.line("Type the message; Ctrl-D on an empty line sends it.")
-    return message.decoded(sys.stdin.buffer.read())
+    return message.read(sys.stdin.buffer)
 
 
 def _view(world: World, errand: Errand) -> View:

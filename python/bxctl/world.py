@@ -31,7 +31,7 @@ def of_process(home: Home) -> World:
     return World(
         home=home,
         clock=clock,
-        port=LoopPort(home.loop_socket, clock),
+        port=LoopPort(home, clock),
         screen=Screen(sys.stdout, os.environ),
         errors=Screen(sys.stderr, os.environ),
         pause=time.sleep,

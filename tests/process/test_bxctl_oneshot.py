@@ -73,7 +73,8 @@ UNSENDABLE = {
     "empty": (b"", "there is no text"),
     "blank": (b" \n\t\n", "there is no text"),
     "not UTF-8": (b"abc\xff\xfe", "not valid UTF-8 (byte 4 of 5); nothing was sent"),
-    "too long": (b"x" * 262_145, "262,145 bytes, a message may have 262,144; nothing was sent"),
+    "too long": (b"x" * 262_145, "more than 262,144 bytes, the most that a message may have; nothing was sent"),
+    "too long in its frame": (b"\x01" * 200_000, "the text becomes 1,200,002 bytes, a frame holds 1,047,552"),
 }
 
 
@@ -85,6 +86,15 @@ def test_what_cannot_be_sent_is_refused_with_words(tmp_path: Path, stdin: bytes,
     assert (done.returncode, done.stdout) == (2, b"")
     assert words in done.stderr.decode()
     assert "[unsendable]" in done.stderr.decode()
+
+
+def test_an_input_without_end_is_refused(tmp_path: Path) -> None:
+    with FakeLoopd(tmp_path, {channel.UserMessage: HELLO}), Path("/dev/zero").open("rb") as zeros:
+        done = subprocess.run(
+            argv(tmp_path, "chat"), stdin=zeros, capture_output=True, env=environ(), timeout=60, check=False
+        )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert "the input has more than 262,144 bytes" in done.stderr.decode()
 
 
 def test_the_longest_message_is_sent(tmp_path: Path) -> None:
@@ -129,8 +139,24 @@ def test_nobody_listening_is_waited_for_and_then_given_up(tmp_path: Path) -> Non
     done = run(tmp_path, "chat", "--wait", "1", "--say", "hi")
     assert (done.returncode, done.stdout) == (3, b"")
     told = done.stderr.decode()
-    assert told.startswith("waiting for loopd: loopd is not running")
-    assert told.rstrip().endswith("[loopd_away]")
+    socket = tmp_path / "run" / "loop-owner" / "loop.sock"
+    assert told.startswith(f"waiting for loopd: nothing listens on {socket}")
+    assert told.endswith(f"bxctl: gave up waiting for loopd: nothing listens on {socket} [loopd_away]\n")
+
+
+@pytest.mark.parametrize("arguments", [["chat", "--say", "hi"], ["sessions", "list"]], ids=" ".join)
+def test_a_home_that_does_not_exist_is_said_at_once(tmp_path: Path, arguments: list[str]) -> None:
+    home = tmp_path / "nowhere"
+    done = run(home, *arguments)
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert done.stderr.decode() == f"bxctl: there is no directory {home}; is --home right? [home_missing]\n"
+
+
+def test_nobody_listening_is_said_in_one_sentence(tmp_path: Path) -> None:
+    done = run(tmp_path, "sessions", "list")
+    socket = tmp_path / "run" / "loop-owner" / "loop.sock"
+    assert done.returncode == 3
+    assert done.stderr.decode() == f"bxctl: loopd is not running: nothing listens on {socket} [peer_away]\n"
 
 
 def test_a_loopd_that_does_not_get_ready_is_given_up_with_its_reason(tmp_path: Path) -> None:
