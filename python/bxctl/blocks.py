@@ -19,13 +19,17 @@ _REPEAT_PLAIN_MS = 10_000
 _SHORT_MS = 1_000
 """A shorter wait is not counted out."""
 
+_NEAR_LIMIT_MS = 120_000
+"""A limit that is further away is nobody's concern yet."""
+
 _BAR_WIDTH = 24
 
+QUEUED = "waits for the turn before it"
 WAITING = {
-    WaitReason.OTHER_TURN: "another turn comes first",
-    WaitReason.SLOT_BUSY: "the model's slot is busy with another request",
-    WaitReason.MODEL_LOADING: "the model is loading",
-    WaitReason.SERVER_AWAY: "the model server does not answer",
+    WaitReason.OTHER_TURN: "waits for another conversation",
+    WaitReason.SLOT_BUSY: "waits for the model, which answers somebody else",
+    WaitReason.MODEL_LOADING: "waits for the model to load",
+    WaitReason.SERVER_AWAY: "waits for the model server, which does not answer",
 }
 
 
@@ -70,6 +74,7 @@ class Status:
         self._progress: channel.PromptProgress | None = None
         self._words = ""
         self._since_ms = 0
+        self._limit_ms = 0  # of the whole wait; 0 where there is none
         self._told = ""
         self._told_ms = 0
 
@@ -83,10 +88,9 @@ class Status:
 
     def waiting(self, event: channel.TurnWaiting) -> None:
         """The turn waits; the event says how long already."""
-        limit = f", at most {render.seconds(event.limit_ms)}" if event.limit_ms else ""
         self._progress = None
         self._since_ms = self._clock.monotonic_ms() - event.waited_ms
-        self._words = f"{WAITING[event.reason]}{limit}"
+        self._words, self._limit_ms = WAITING[event.reason], event.limit_ms
         self.redraw()
 
     def say(self, words: str) -> None:
@@ -103,13 +107,17 @@ class Status:
             if elapsed_ms >= BAR_AFTER_MS and self._progress.processed < self._progress.total:
                 self._draw(progress_line(self._progress, elapsed_ms, self._screen), topic="reading")
         elif self._words:
-            so_far = f" ({render.seconds(elapsed_ms)})" if elapsed_ms >= _SHORT_MS else ""
-            self._draw(self._words + so_far, topic=self._words)
+            self._draw(self._words + self._times(elapsed_ms), topic=self._words)
 
     def clear(self) -> None:
         """There is nothing to wait for any more."""
         self._screen.erase()
-        self._progress, self._words = None, ""
+        self._progress, self._words, self._limit_ms = None, "", 0
+
+    def _times(self, elapsed_ms: int) -> str:
+        words = f" ({render.seconds(elapsed_ms)})" if elapsed_ms >= _SHORT_MS else ""
+        left_ms = self._limit_ms - elapsed_ms
+        return f"{words}, gives up in {render.seconds(left_ms)}" if 0 < left_ms <= _NEAR_LIMIT_MS else words
 
     def _draw(self, line: str, *, topic: str) -> None:
         if self._screen.lively:

@@ -13,14 +13,21 @@ import attrs
 from bxcore import convert
 from bxcore.deadline import Clock
 from bxcore.wire import channel
-from bxcore.wire.channel import TurnEnded, TurnEnding, WaitReason
+from bxcore.wire.channel import TurnEnded, TurnEnding
 from bxcore.wire.kinds import KIND_OF
 from bxctl import render
-from bxctl.blocks import WAITING, Block, Status
+from bxctl.blocks import QUEUED, Block, Status
 from bxctl.render import Ink, Screen
 
 _NAME_CUT = 40
 """No tool of ours has a longer name; a model may make one up."""
+
+
+_WORDS = (channel.ReasoningDelta, channel.TextDelta, channel.TurnSnapshot)
+"""The events that carry the model's words as they come."""
+
+_CUT = "\n[cut here: "
+"""How the note begins in which the text of turn_ended ends where it was too long for a frame."""
 
 
 class View(Protocol):
@@ -40,6 +47,14 @@ class View(Protocol):
 
     def wait(self, words: str) -> None:
         """Say what bxctl itself waits for, until the next event."""
+        ...
+
+    def hush(self) -> None:
+        """The owner wants no more of the model's words."""
+        ...
+
+    def resume(self) -> None:
+        """The turn goes on after all: show what was hushed."""
         ...
 
 
@@ -67,8 +82,15 @@ class TurnView:
         self._open_call: int | None = None
         self._reread = 0
         self._status = Status(aside, clock)
+        self._hushed: list[object] | None = None
 
     def show(self, event: object) -> None:
+        if self._hushed is not None and isinstance(event, _WORDS):
+            self._hushed.append(event)
+        else:
+            self._show(event)
+
+    def _show(self, event: object) -> None:
         match event:
             case channel.PromptProgress() | channel.TurnWaiting() | channel.MessageAccepted():
                 self._wait_for(event)
@@ -99,19 +121,28 @@ class TurnView:
                 self._status.waiting(event)
             case channel.MessageAccepted():
                 if event.queued:
-                    self._status.say(WAITING[WaitReason.OTHER_TURN])
+                    self._status.say(QUEUED)
 
     def tick(self) -> None:
         self._status.redraw()
 
     def tell(self, words: str) -> None:
         self._end_blocks()
-        self._aside.line(f"! {render.safe_line(words)}", Ink.WARN)
+        self._aside.say(f"! {render.safe_line(words)}", Ink.WARN, hang=2)
 
     def wait(self, words: str) -> None:
         self._reasoning.end()
         self._text.end()
         self._status.say(words)
+
+    def hush(self) -> None:
+        if self._hushed is None:
+            self._hushed = []
+
+    def resume(self) -> None:
+        missed, self._hushed = self._hushed or (), None
+        for event in missed:
+            self._show(event)
 
     # -- what the model says ---------------------------------------------------------------------
 
@@ -182,15 +213,23 @@ class TurnView:
     # -- the end ---------------------------------------------------------------------------------
 
     def _end(self, event: TurnEnded) -> None:
-        if self._answer.terminal:
-            self._speak_missing(event.text)
+        if event.ending is not TurnEnding.CANCELLED or not self._answer.terminal:
+            self.resume()  # the cancel came too late, or nobody saw the words yet
+        text = self._whole(event.text)
+        if self._answer.terminal and self._hushed is None:
+            self._speak_missing(text)
         self._end_blocks()
-        if not self._answer.terminal and event.text:
-            self._answer.write(event.text if event.text.endswith("\n") else event.text + "\n")
+        if not self._answer.terminal and text:
+            self._answer.write(text if text.endswith("\n") else text + "\n")
         if event.ending is not TurnEnding.ANSWERED:
-            self._aside.line(ending_line(event), Ink.WARN)
+            self._aside.say(ending_line(event), Ink.WARN, hang=2)
         if self._wishes.usage and event.prompt:
-            self._aside.line(usage_line(event, self._reread), Ink.DIM)
+            self._aside.say(usage_line(event, self._reread), Ink.DIM)
+
+    def _whole(self, text: str) -> str:
+        """Return what streamed where `text` is a cut form of it: a very long answer does not fit into one event."""
+        head, mark, _ = text.rpartition(_CUT)
+        return self._said[-1] if mark and self._said[-1].startswith(head) else text
 
     def _speak_missing(self, text: str) -> None:
         if text in self._said:
@@ -224,6 +263,12 @@ class JsonView:
         pass  # nothing but events belongs on this stream
 
     def wait(self, words: str) -> None:
+        pass
+
+    def hush(self) -> None:
+        pass  # a program gets every event
+
+    def resume(self) -> None:
         pass
 
 

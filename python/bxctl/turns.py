@@ -211,6 +211,7 @@ class TurnRun:
             raise Leave
         self._pressed_ms = now_ms
         self._view.tell("cancelling (Ctrl-C again leaves)")
+        self._view.hush()
         self._cancel()
 
     def _cancel(self) -> None:
@@ -231,5 +232,7 @@ class TurnRun:
     def _cancel_answered(self, answer: CancelAnswer) -> None:
         if answer.error is not None:
             self._view.tell(f"could not cancel: {answer.error.detail}")
+            self._view.resume()
         elif answer.noted is not None and answer.noted.turn is None:
             self._view.tell("nothing was stopped: your turn was not the one that runs")
+            self._view.resume()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bxcore.wire import channel
 from bxcore.wire.channel import TurnEnding, TurnState, WaitReason
+from bxctl import blocks
 from bxctl.events import JsonView, TurnView, Wishes
 from bxctl.render import Screen
 from tests.fakes import loopd
@@ -39,9 +40,9 @@ class Watched:
         return OURS.sub("", self.stream.getvalue())
 
 
-def watched(*, terminal: bool = True, no_color: str = "", **wishes: bool) -> Watched:
+def watched(*, terminal: bool = True, term: str = "xterm", **wishes: bool) -> Watched:
     clock, stream = HandClock(), FakeTerminal(terminal=terminal)
-    screen = Screen(stream, {"TERM": "xterm", "NO_COLOR": no_color})
+    screen = Screen(stream, {"TERM": term})
     chosen = Wishes(**{"usage": False, **wishes})
     return Watched(stream, TurnView(answer=screen, aside=screen, clock=clock, wishes=chosen), clock)
 
@@ -63,6 +64,22 @@ def test_the_final_text_is_not_said_twice() -> None:
 def test_what_never_streamed_is_shown_at_the_end() -> None:
     assert watched().show(text("Hel"), ended("Hello.")) == "Hello.\n"
     assert watched().show(ended("Hello.")) == "Hello.\n"
+
+
+CUT = "\n[cut here: 10 of 15 characters; the session log has the whole]"
+
+
+def test_an_answer_that_streamed_whole_is_not_said_again_where_its_end_event_is_cut() -> None:
+    assert watched().show(text("0123456789"), text("abcde"), ended("0123456789" + CUT)) == "0123456789abcde\n"
+
+
+def test_a_cut_end_event_of_an_answer_that_did_not_stream_says_that_it_is_cut() -> None:
+    assert watched().show(ended("0123456789" + CUT)) == "0123456789" + CUT + "\n"
+
+
+def test_into_a_pipe_an_answer_goes_whole_although_its_end_event_is_cut() -> None:
+    pipe = watched(terminal=False)
+    assert pipe.show(text("0123456789abcde"), ended("0123456789" + CUT)) == "0123456789abcde\n"
 
 
 def test_the_text_of_an_earlier_step_is_not_said_again() -> None:
@@ -169,30 +186,74 @@ def test_waiting_counts_on_between_two_events() -> None:
     turn.show(waiting(2_000))
     turn.clock.wind(1_500)
     turn.view.tick()
-    assert turn.plain().endswith("at most 10 min 0 s (3.5 s)")
+    assert turn.plain().endswith("which answers somebody else (3.5 s)")
 
 
 def test_where_nothing_can_be_redrawn_waiting_is_told_now_and_then() -> None:
-    turn = watched(no_color="1")
+    turn = watched(term="dumb")
     for waited_ms in range(0, 21_000, 500):
         turn.show(waiting(waited_ms))
         turn.clock.wind(500)
     turn.show(waiting(0, WaitReason.MODEL_LOADING))
     lines = turn.plain().splitlines()
     assert [line.split(" (")[-1] for line in lines[:3]] == [lines[0], "10 s)", "20 s)"]
-    assert lines[3].startswith("the model is loading")
+    assert lines[3].startswith("waits for the model to load")
 
 
 def test_a_queued_message_says_what_comes_first() -> None:
     accepted = channel.MessageAccepted(
         session=loopd.session("s"), key=attrs.evolve(loopd.started("k")).keys[0], turn=2, queued=True, duplicate=False
     )
-    assert "another turn comes first" in watched().show(accepted)
+    assert "waits for the turn before it" in watched().show(accepted)
 
 
 @pytest.mark.parametrize("reason", WaitReason)
 def test_every_reason_to_wait_has_words(reason: WaitReason) -> None:
-    assert "at most 10 min" in watched().show(waiting(0, reason))
+    assert watched().show(waiting(9_000, reason)).endswith(f"{blocks.WAITING[reason]} (9.0 s)")
+
+
+def test_a_limit_is_told_when_it_is_near() -> None:
+    turn = watched()
+    assert "gives up" not in turn.show(waiting(470_000))
+    turn.clock.wind(10_000)
+    turn.view.tick()
+    assert turn.plain().endswith("(8 min), gives up in 2 min")
+
+
+# -- a cancel ------------------------------------------------------------------------------------------
+
+
+def cancelled(words: str) -> channel.TurnEnded:
+    return ended(words, ending=TurnEnding.CANCELLED, sentence="You stopped it.")
+
+
+def test_text_that_comes_after_a_cancel_is_not_shown() -> None:
+    turn = watched()
+    turn.show(thought("Hm."), text("One, two"))
+    turn.view.hush()
+    seen = turn.show(text(", three"), thought("more", step=2), cancelled("One, two, three"))
+    assert seen == "~ Hm.\nOne, two\n! You stopped it. [cancelled]\n"
+
+
+def test_a_turn_that_goes_on_after_all_shows_what_was_hushed() -> None:
+    turn = watched()
+    turn.show(text("One, two"))
+    turn.view.hush()
+    turn.show(text(", three"))
+    turn.view.resume()
+    assert turn.show(text(", four."), ended("One, two, three, four.")) == "One, two, three, four.\n"
+
+
+def test_a_cancel_that_came_too_late_hides_nothing() -> None:
+    turn = watched()
+    turn.view.hush()
+    assert turn.show(text("Done"), text("."), ended("Done.")) == "Done.\n"
+
+
+def test_a_pipe_gets_what_there_is_of_a_cancelled_answer() -> None:
+    pipe = watched(terminal=False)
+    pipe.view.hush()
+    assert pipe.show(text("One"), cancelled("One")) == "One\n! You stopped it. [cancelled]\n"
 
 
 # -- coming back ---------------------------------------------------------------------------------------
