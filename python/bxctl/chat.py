@@ -50,9 +50,8 @@ def run(world: World, options: Options) -> int:
     named = message.session(options.session) if options.session else None
     status = loopport.wait_visibly(world.port, world.screen, world.clock, wait_ms=options.wait_ms, pause=world.pause)
     chat = Chat(world, options)
-    if named is not None:
-        chat.resume(named)
     chat.greet(status)
+    chat.begin(named)
     return chat.talk()
 
 
@@ -73,16 +72,24 @@ class Chat:
     def greet(self, status: channel.LoopStatusReport) -> None:
         """Say who listens."""
         model = (status.model or "a model without a name").rsplit("/", 1)[-1]
-        where = f"session {self._session}" if self._session else "a new session"
-        words = f"Boxmaker: {model}, {render.count(status.n_ctx)} tokens of context. /help tells more."
-        self._screen.line(render.clip_line(words, self._screen), Ink.DIM)
-        self._screen.line(f"This is {where}.", Ink.DIM)
+        words = (
+            f"Boxmaker: {render.safe_line(model)}, {render.count(status.n_ctx)} tokens of context. /help tells more."
+        )
+        self._screen.say(words, Ink.DIM)
+
+    def begin(self, named: SessionId | None) -> None:
+        """Go on with the session that was named, or say that a new one begins. Raises RemoteFault."""
+        if named is None:
+            self._screen.say("This is a new session.", Ink.DIM)
+        else:
+            self.resume(named)
 
     def resume(self, session: SessionId) -> None:
         """Go on with `session`, and show where it stopped. Raises RemoteFault where there is none."""
-        records = self._world.port.ask(channel.SessionShow(session=session))
-        for line in transcript.tail(records, self._screen):
-            self._screen.line(line)
+        last = list(transcript.tail(self._world.port.ask(channel.SessionShow(session=session)), self._screen))
+        self._screen.say(f"This is session {session}.", Ink.DIM)
+        for text, ink in last:
+            self._screen.line(text, *((ink,) if ink else ()))
         self._session = session
 
     def talk(self) -> int:
@@ -104,18 +111,20 @@ class Chat:
                 raise
             except KeyboardInterrupt:
                 self._screen.write("\n")
-                if self._twice():
+                if self._twice(cleared=bool(self._editor.interrupted_text())):
                     break
-                self._screen.line("(Ctrl-C again leaves)", Ink.DIM)
+                self._screen.say("(Ctrl-C again leaves)", Ink.DIM)
         if self._session:
+            # One line, however long: broken at a space it could not be copied as one command.
             command = self._options.come_back or self._world.home.command("chat --session {session}")
             self._screen.line(f"To go on: {command.replace('{session}', self._session)}", Ink.DIM)
         return Exit.OK
 
-    def _twice(self) -> bool:
+    def _twice(self, *, cleared: bool) -> bool:
+        # A line that was there to clear was typed after the key before: that one is forgotten.
         now_ms = self._world.clock.monotonic_ms()
         before_ms, self._pressed_ms = self._pressed_ms, now_ms
-        return before_ms is not None and now_ms - before_ms <= LEAVE_WITHIN_MS
+        return not cleared and before_ms is not None and now_ms - before_ms <= LEAVE_WITHIN_MS
 
     def _handle(self, text: str) -> bool:
         """Do what `text` asks for; False leaves."""
@@ -160,12 +169,12 @@ class Chat:
                 case "quit", None:
                     return False
                 case "help", None:
-                    self._screen.line(HELP)
+                    self._screen.say(HELP)
                 case "new", None:
                     self._session = None
-                    self._screen.line("The next message begins a new session.", Ink.DIM)
+                    self._screen.say("The next message begins a new session.", Ink.DIM)
                 case "session", None:
-                    self._screen.line(f"Session {self._session}" if self._session else "No session yet.", Ink.DIM)
+                    self._screen.say(f"Session {self._session}" if self._session else "No session yet.", Ink.DIM)
                 case "session", str():
                     self.resume(message.session(argument))
                 case "cancel", None:
@@ -179,7 +188,7 @@ class Chat:
     def _cancel(self) -> None:
         noted = self._world.port.cancel(self._session) if self._session else None
         turn = noted.turn if noted else None
-        self._screen.line(f"Turn {turn} is being stopped." if turn else "No turn is running.", Ink.DIM)
+        self._screen.say(f"Turn {turn} is being stopped." if turn else "No turn is running.", Ink.DIM)
 
     def _complain(self, words: str) -> None:
-        self._screen.line(f"! {render.safe_line(words)}", Ink.WARN)
+        self._screen.say(f"! {render.safe_line(words)}", Ink.WARN, hang=2)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType, ModuleType
 
-from bxcore import files
+from bxcore import files, regularfile
 from bxcore.errors import StateError
 
 HISTORY_ENTRIES = 1_000
@@ -48,6 +48,7 @@ class Editor:
     def __init__(self, readline: ModuleType | None, history: "History") -> None:
         self._readline = readline
         self._history = history
+        self._begun = ""
         if readline is not None:
             readline.set_auto_history(False)
             for binding in _BINDINGS:
@@ -57,10 +58,17 @@ class Editor:
 
     def ask(self, prompt: str, more: str) -> str:
         """Return one message; lines that end in a backslash go on. Raises EOFError, KeyboardInterrupt."""
+        self._begun = ""
         text = self._read(prompt)
         while ends_open(text):
+            self._begun = text
             text = text[:-1] + "\n" + self._read(more)
         return text
+
+    def interrupted_text(self) -> str:
+        """Return what stood there when ask() was interrupted, as far as anybody but the terminal knows it."""
+        line: str = self._readline.get_line_buffer() if self._readline is not None else ""
+        return self._begun + line
 
     def remember(self, text: str) -> None:
         """Put `text` into the history."""
@@ -122,13 +130,15 @@ class History:
     def load(self) -> list[str]:
         """Return what was typed before, oldest first."""
         try:
-            lines = self._path.read_text("utf-8", "replace").split("\n")
+            with os.fdopen(regularfile.descriptor(self._path, os.O_RDONLY), "rb") as file:
+                lines = file.read().decode("utf-8", "replace").split("\n")
         except FileNotFoundError:
             return []
         except OSError as error:
             self._fail(f"{self._path}: {error.strerror}")
             return []
-        kept = [line for line in lines if line][-HISTORY_ENTRIES:]
+        # After a power cut a file may end in zeros, which readline does not take.
+        kept = [line for line in lines if line and "\0" not in line][-HISTORY_ENTRIES:]
         if len(lines) > 2 * HISTORY_ENTRIES:
             self._shorten(kept)
         return [_entry(line) for line in kept]
@@ -141,11 +151,11 @@ class History:
 
     def add(self, text: str) -> None:
         """Append `text`."""
-        if self._broken or not text.strip():
+        if self._broken or not text.strip() or "\0" in text:
             return
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         try:
-            descriptor = os.open(self._path, flags, 0o600)
+            descriptor = regularfile.descriptor(self._path, flags)
             try:
                 os.write(descriptor, (_line(text) + "\n").encode("utf-8", "replace"))
             finally:

@@ -16,6 +16,7 @@ from bxctl import render
 from bxctl.render import Ink, Screen
 
 _TAIL_LINES = 12
+_UNFINISHED = "! This turn has not ended: it still runs, or Boxmaker was stopped in the middle of it. [interrupted]"
 Styled = tuple[str, Ink | None]
 Fields = Mapping[str, JsonValue]
 
@@ -50,31 +51,52 @@ def readable(events: Iterable[object], screen: Screen) -> Iterator[Styled]:
             yield from _record(fields, stored, screen)
 
 
-def tail(events: Iterable[object], screen: Screen) -> Iterator[str]:
-    """Yield the last exchange, short: what was asked, and what came back."""
-    asked: list[str] = []
-    answer, turns = "", 0
+def tail(events: Iterable[object], screen: Screen) -> Iterator[Styled]:
+    """Yield the last exchange, short: what was asked, what came back, and why it ended where that was no answer."""
+    last = _last_exchange(events)
+    if not last.asked:
+        return
+    before = f" ({render.count_of(last.turns_before, 'turn')} before it)" if last.turns_before else ""
+    yield f"last time:{before}", Ink.DIM
+    for line in _short(_prefixed("\n".join(last.asked), screen, "you> ", "     ")):
+        yield line, None
+    for line in _short(_prefixed(last.answer.strip("\n"), screen, "", "")):
+        yield line, None
+    if last.ending:
+        yield last.ending, Ink.WARN
+
+
+@attrs.frozen(kw_only=True)
+class _Exchange:
+    asked: tuple[str, ...] = ()
+    answer: str = ""
+    ending: str = ""  # the line that says why, where the turn was not answered
+    turns_before: int = 0
+
+
+def _last_exchange(events: Iterable[object]) -> _Exchange:
+    last = _Exchange()
+    turns = 0
+    pending: tuple[str, ...] = ()  # said, but no turn has taken it yet: the one before may still run
     for stored in stored_lines(events):
         fields = _fields(stored.text) or {}
         match fields.get("type"):
             case "user":
-                asked, answer = ([] if answer else asked) + [_text(fields, "content")], ""
+                pending = (*pending, _text(fields, "content"))
             case "turn_start":
-                turns += 1
+                last = _Exchange(asked=pending, ending=_UNFINISHED, turns_before=turns)
+                turns, pending = turns + 1, ()
             case "assistant" if _text(fields, "content"):
-                answer = _text(fields, "content")
-            case "turn_end" if _text(fields, "sentence"):
-                answer = answer or f"! {_text(fields, 'sentence')}"
-    if turns > 1:
-        yield f"({render.count(turns - 1)} turns before this one)"
-    yield from _short(_prefixed("\n".join(asked), screen, "you> ", "     "))
-    yield from _short(_prefixed(answer, screen, "", ""))
+                last = attrs.evolve(last, answer=_text(fields, "content"))
+            case "turn_end":
+                last = attrs.evolve(last, ending=_ending(fields))
+    return _Exchange(asked=pending, turns_before=turns) if pending else last
 
 
 def _short(lines: list[str]) -> list[str]:
     if len(lines) <= _TAIL_LINES:
         return lines
-    return [*lines[:_TAIL_LINES], f"({len(lines) - _TAIL_LINES} more lines)"]
+    return [*lines[:_TAIL_LINES], f"({render.count_of(len(lines) - _TAIL_LINES, 'more line')})"]
 
 
 # -- one record ------------------------------------------------------------------------------------
@@ -144,8 +166,16 @@ def _thinking_cap(fields: Fields, _screen: Screen) -> Iterator[Styled]:
 
 
 def _turn_end(fields: Fields, _screen: Screen) -> Iterator[Styled]:
-    if sentence := _text(fields, "sentence"):
-        yield f"! {render.safe_line(sentence)} [{render.safe_line(_text(fields, 'ending'))}]", Ink.WARN
+    if ending := _ending(fields):
+        yield ending, Ink.WARN
+
+
+def _ending(fields: Fields) -> str:
+    sentence, more = _text(fields, "sentence"), _text(fields, "detail")
+    if not sentence:
+        return ""
+    words = f"{sentence} ({more})" if more else sentence
+    return f"! {render.safe_line(words)} [{render.safe_line(_text(fields, 'ending'))}]"
 
 
 def _recovery(fields: Fields, _screen: Screen) -> Iterator[Styled]:

@@ -43,11 +43,31 @@ def test_the_second_message_continues_the_session_of_the_first(tmp_path: Path) -
     assert first.key != second.key
 
 
+def test_a_named_session_shows_its_last_exchange_and_its_ending_after_the_banner(tmp_path: Path) -> None:
+    records = loopd.replies(
+        loopd.record(1, '{"type":"user","content":"the old question"}'),
+        loopd.record(2, '{"type":"turn_start","turn":1}'),
+        loopd.record(3, '{"type":"assistant","content":"half an answer"}'),
+        loopd.record(4, '{"type":"turn_end","ending":"interrupted","sentence":"It was stopped.","detail":null}'),
+        channel.SessionShowEnd(lines=4),
+    )
+    with (
+        FakeLoopd(tmp_path, {channel.SessionShow: records}),
+        on_terminal(tmp_path, "chat", "--session", "old", more={"NO_COLOR": "1"}) as screen,
+    ):
+        screen.expect(
+            r"8,192 tokens of context.*This is session old\.\r\nlast time:\r\n"
+            r"you> the old question\r\nhalf an answer\r\n! It was stopped\. \[interrupted\]\r\n.*" + PROMPT
+        )
+
+
 def test_new_begins_another_session_and_session_goes_back(tmp_path: Path) -> None:
     records = loopd.replies(
         loopd.record(1, '{"type":"user","content":"the old question"}'),
-        loopd.record(2, '{"type":"assistant","content":"the old answer"}'),
-        channel.SessionShowEnd(lines=2),
+        loopd.record(2, '{"type":"turn_start","turn":1}'),
+        loopd.record(3, '{"type":"assistant","content":"the old answer"}'),
+        loopd.record(4, '{"type":"turn_end","ending":"answered","sentence":null,"detail":null}'),
+        channel.SessionShowEnd(lines=4),
     )
     scripts = {channel.UserMessage: HELLO, channel.SessionShow: records}
     with FakeLoopd(tmp_path, scripts) as fake, on_terminal(tmp_path, "chat") as screen:
@@ -57,7 +77,7 @@ def test_new_begins_another_session_and_session_goes_back(tmp_path: Path) -> Non
             screen.expect(seen)
         first, second = fake.wait(channel.UserMessage), fake.wait(channel.UserMessage, 2)
         screen.send(f"/session {first.session}{ENTER}")
-        screen.expect("you> the old question\r\nthe old answer\r\n")
+        screen.expect(f"This is session {first.session}.*last time:.*you> the old question\r\nthe old answer\r\n")
         screen.send("three" + ENTER)
         third = fake.wait(channel.UserMessage, 3)
     assert second.new
@@ -90,6 +110,21 @@ def test_no_color_leaves_no_escape_sequence_in_the_answer(tmp_path: Path) -> Non
         screen.send("2+2" + ENTER)
         screen.expect("~ Hm.\r\nFour.\r\n  read 20 tokens")
     assert "\x1b[2m" not in screen.shown
+
+
+def test_our_own_texts_break_at_spaces(tmp_path: Path) -> None:
+    with (
+        FakeLoopd(tmp_path, {}),
+        on_terminal(tmp_path, "chat", columns=50, more={"NO_COLOR": "1"}) as screen,
+    ):
+        screen.expect(PROMPT)
+        screen.send("/help" + ENTER)
+        shown = screen.expect(r"/help\r\n(.*)you> ")[1]
+    lines = shown.split("\r\n")
+    assert "  //text           send a message that begins" in lines
+    assert "                   with a slash" in lines
+    assert "  Enter sends. Alt-Enter, or \\ at the end of a" in lines
+    assert "  line, begins another line. A pasted text is one" in lines
 
 
 def test_a_tool_call_is_one_line_with_the_size_of_its_result(tmp_path: Path) -> None:
@@ -144,7 +179,8 @@ def test_a_long_prompt_shows_a_bar_that_follows_the_window(tmp_path: Path) -> No
         screen.expect("reading  50% █{12}░{12} of 1,000 tokens")
         screen.resize(rows=24, columns=36)
         wide.set()
-        screen.expect("reading  75% █{9}░{3} of 1")
+        # The narrower window has wrapped the old bar: it is wiped from its first row on.
+        screen.expect(r"\r\x1b\[K\x1b\[A.*reading  75% █{9}░{3} of 1")
         gate.set()
         # The bar is wiped before the answer takes its place.
         screen.expect(r"\r\x1b\[KRead\.")
@@ -163,7 +199,7 @@ def test_waiting_is_said_with_its_reason(tmp_path: Path) -> None:
     with FakeLoopd(tmp_path, {channel.UserMessage: script}), on_terminal(tmp_path, "chat") as screen:
         screen.expect(PROMPT)
         screen.send("hm" + ENTER)
-        screen.expect(r"the model's slot is busy with another request, at most 10 min 0 s \(4\.")
+        screen.expect(r"waits for the model, which answers somebody else \(4\.")
         gate.set()
         screen.expect("Now.")
 

@@ -1,5 +1,6 @@
 """What keys do in bxctl chat: editing, pasting, history, Ctrl-C, leaving."""
 
+import os
 import signal
 import termios
 import threading
@@ -236,3 +237,53 @@ def test_a_terminated_chat_gives_the_terminal_its_modes_back(tmp_path: Path, dur
         assert screen.wait() == 143
         assert screen.modes() == screen.first_modes
         never.set()
+
+
+def test_typing_between_two_ctrl_c_clears_the_line_and_does_not_leave(tmp_path: Path) -> None:
+    with FakeLoopd(tmp_path, {channel.UserMessage: echoing}) as fake, on_terminal(tmp_path, "chat") as screen:
+        screen.expect(PROMPT)
+        screen.send(CTRL_C)
+        screen.expect("Ctrl-C again leaves.*" + PROMPT)
+        screen.send("not this")
+        screen.expect("not this")
+        screen.send(CTRL_C)
+        screen.expect("Ctrl-C again leaves.*" + PROMPT)
+        screen.send("this" + ENTER)
+        screen.expect("<<'this'>>.*" + PROMPT)
+        assert [message.text for message in fake.of(channel.UserMessage)] == ["this"]
+
+
+def test_text_that_still_comes_after_ctrl_c_is_not_shown(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    def script(request: Request) -> None:
+        request.answer(loopd.accepted(request), final=False)
+        request.answer(text("One, two"), final=False)
+        gate.wait(30)
+        end = ended("One, two, three", ending=TurnEnding.CANCELLED, sentence="You stopped it.")
+        loopd.send(request, (text(", three"), end))
+
+    scripts = {channel.UserMessage: script, channel.TurnCancel: noting_cancel(gate)}
+    with FakeLoopd(tmp_path, scripts), on_terminal(tmp_path, "chat") as screen:
+        screen.expect(PROMPT)
+        screen.send("count" + ENTER)
+        screen.expect("One, two")
+        screen.send(CTRL_C)
+        screen.expect(r"You stopped it\. \[cancelled\].*" + PROMPT)
+    assert "three" not in screen.shown
+
+
+def test_a_pipe_in_place_of_the_history_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "bxctl-history")
+    with FakeLoopd(tmp_path, {channel.UserMessage: echoing}), on_terminal(tmp_path, "chat") as screen:
+        screen.expect("what you type is not remembered.*not a regular.*file.*" + PROMPT)
+        screen.send("one" + ENTER)
+        screen.expect("<<'one'>>.*" + PROMPT)
+
+
+def test_zeros_at_the_end_of_the_history_harm_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bxctl-history").write_bytes(b"before\n" + bytes(64))
+    with FakeLoopd(tmp_path, {channel.UserMessage: echoing}), on_terminal(tmp_path, "chat") as screen:
+        screen.expect(PROMPT)
+        screen.send(UP + ENTER)
+        screen.expect("<<'before'>>.*" + PROMPT)

@@ -1,5 +1,6 @@
 """Continued lines, and the file that remembers what was typed. Keys and modes: tests/process/."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def history(folder: Path) -> tuple[History, Complaints]:
     return History(folder / "history", complaints), complaints
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8")).filter(str.strip), max_size=8))
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0")).filter(str.strip), max_size=8))
 def test_what_was_typed_comes_back_whole(tmp_path_factory: pytest.TempPathFactory, typed: list[str]) -> None:
     folder = tmp_path_factory.mktemp("history")
     first, complaints = history(folder)
@@ -66,6 +67,21 @@ def test_a_home_that_is_missing_is_told_once(tmp_path: Path) -> None:
     kept.add("two")
     assert len(complaints) == 1
     assert "is not remembered" in complaints[0]
+
+
+def test_zeros_that_a_power_cut_left_hide_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "history").write_bytes(b"one\n" + bytes(64) + b"\ntwo\n" + bytes(64))
+    kept, complaints = history(tmp_path)
+    assert kept.load() == ["one", "two"]
+    assert complaints == []
+
+
+def test_a_pipe_in_its_place_is_told_once_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "history")
+    kept, complaints = history(tmp_path)
+    assert kept.load() == []
+    kept.add("one")
+    assert complaints == [f"what you type is not remembered: {tmp_path / 'history'}: not a regular file"]
 
 
 def test_bytes_that_are_no_text_do_not_hide_the_rest(tmp_path: Path) -> None:
