@@ -177,7 +177,7 @@ def sessions_show(where: Home, *, session: str, raw: bool, json: bool) -> int:
 @_json
 @_pass_home
 def cache(where: Home, *, session: str | None, json: bool) -> int:
-    """Show what the model remembered and what it had to read (newest session)."""
+    """Show how much the model remembered, turn by turn."""
     from bxctl import cache as verb
     from bxctl import world
 
