@@ -1,8 +1,8 @@
 """Serves the framed sockets of one role until it is told to stop.
 
 Threads: the main one accepts, one worker a connection. Shared: who is connected, under `_lock`, never
-held while calling out. Invariant: a door has at most `max_connections` connections, so that a flood at
-one door leaves the others their threads and descriptors.
+held while calling out. Invariant: a door has at most `max_connections` connections, and its reserve
+beside them, so that a flood at one door leaves the others their threads and descriptors.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from bxcore.deadline import Clock, Deadline
 from bxcore.exchange import Conversation, Handler, Patience, Request
 from bxcore.frame import PeerGone
 from bxcore.listener import Entrance, Listening
-from bxcore.wire.control import ErrorCode
+from bxcore.wire.control import ErrorCode, WireFault
 
 __all__ = ["Door", "Handler", "PeerGone", "Request", "Server"]
 
@@ -39,25 +39,44 @@ log = logs.get("server")
 class Door:
     """One socket: who may enter is decided by its directory, what may be asked by `handlers`.
 
-    A message that is in no handler's place is answered with `forbidden`.
+    A message that is in no handler's place is answered with `forbidden`. Where all `max_connections` are at
+    work, `reserved_connections` more may come in; on those, only the types in `reserved` are served, the rest
+    is too busy. Reserve what is answered at once, and what ends the work of others.
     """
 
     listening: Listening
     name: str
     handlers: Mapping[type, Handler]
     max_connections: int = MAX_CONNECTIONS
+    reserved: frozenset[type] = frozenset()
+    reserved_connections: int = 0
+
+    def in_reserve(self) -> Mapping[type, Handler]:
+        """Return the handlers of a connection of the reserve."""
+        return {kind: handle if kind in self.reserved else self.too_busy for kind, handle in self.handlers.items()}
+
+    def too_busy(self, request: Request) -> None:
+        """Answer a request for which there is no room; a Handler."""
+        log.warning("refused socket=%s code=too_busy", self.name)
+        request.answer(self.full(), final=True)
+
+    def full(self) -> WireFault:
+        """Return what a client is told for which there is no room."""
+        detail = f"{self.max_connections} connections are at work; try again"
+        return WireFault(code=ErrorCode.TOO_BUSY, detail=detail)
 
 
 class _Guest:
     """One connection. `busy`: a handler runs. `dropped`: given up, no further handler may begin.
 
-    `last_active` numbers its coming and the end of each request; the smallest is idle longest.
+    `reserved`: it came in through the reserve. `last_active` numbers its coming and the end of each request; the smallest is idle longest.
     """
 
     def __init__(self, door: Door, connection: socket.socket, *, last_active: int) -> None:
         self.door = door
         self.connection = connection
         self.last_active = last_active
+        self.reserved = False
         self.busy = False
         self.dropped = False
         self.worker: threading.Thread | None = None
@@ -113,10 +132,11 @@ class Server:
 
     def _admit(self, door: Door, connection: socket.socket) -> None:
         guest = _Guest(door, connection, last_active=next(self._activity))
-        if not self._make_room(door):
+        guest.reserved = not self._make_room(door, reserved=False)
+        if guest.reserved and not self._make_room(door, reserved=True):
             log.warning("refused socket=%s code=too_busy", door.name)
-            detail = f"{door.max_connections} connections are at work; try again"
-            exchange.refuse(connection, ErrorCode.TOO_BUSY, detail, clock=self._clock)
+            fault = door.full()
+            exchange.refuse(connection, fault.code, fault.detail, clock=self._clock)
             connection.close()
             return
         guest.worker = threading.Thread(target=self._work, args=(guest,), name=door.name, daemon=True)
@@ -126,14 +146,15 @@ class Server:
         try:
             guest.worker.start()
         except RuntimeError:  # no more threads: as with descriptors, the next one may have better luck
-            log.error("refused socket=%s reason=threads code=descriptors_exhausted", door.name)
+            log.error("refused socket=%s code=threads_exhausted", door.name)
             self._remove(guest)
 
-    def _make_room(self, door: Door) -> bool:
-        """Say whether the door has room; where it is full, drop the connection that is idle longest."""
+    def _make_room(self, door: Door, *, reserved: bool) -> bool:
+        """Say whether the door, or its reserve, has room; a full one drops the connection that is idle longest."""
+        most = door.reserved_connections if reserved else door.max_connections
         with self._lock:
-            guests = [guest for guest in self._guests if guest.door is door]
-            if len(guests) < door.max_connections:
+            guests = [guest for guest in self._guests if guest.door is door and guest.reserved is reserved]
+            if len(guests) < most:
                 return True
             idle = [guest for guest in guests if not guest.busy]
             if not idle:
@@ -148,17 +169,18 @@ class Server:
     # -- one worker -----------------------------------------------------------------------------
 
     def _work(self, guest: _Guest) -> None:
+        door = guest.door
         conversation = Conversation(
             guest.connection,
-            guest.door.handlers,
-            socket_name=guest.door.name,
+            door.in_reserve() if guest.reserved else door.handlers,
+            socket_name=door.name,
             clock=self._clock,
             patience=self._patience,
         )
         try:
             conversation.hold(begin=lambda: self._begin(guest), end=lambda: self._end(guest))
         except Exception:
-            log.exception("connection failed socket=%s code=internal", guest.door.name)
+            log.exception("connection failed socket=%s code=internal", door.name)
         finally:
             self._remove(guest)
 

@@ -22,7 +22,7 @@ from bxcore.wire.channel import WaitReason
 from loopd import baseline, selftest, statedir, toolbox
 from loopd.brokerport import NoBroker
 from loopd.cancel import CancelToken
-from loopd.channel import Channel
+from loopd.channel import RESERVED, RESERVED_CONNECTIONS, Channel
 from loopd.llama import ModelServer
 from loopd.parts import Parts
 from loopd.reports import Reports
@@ -134,6 +134,8 @@ def _doors(settings: LoopdSettings, listening: Mapping[str, Listening], channel:
             name=name,
             handlers=channel.handlers(),
             max_connections=settings.limits.connections,
+            reserved=RESERVED,
+            reserved_connections=RESERVED_CONNECTIONS,
         )
         for name, opened in listening.items()
     ]

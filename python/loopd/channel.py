@@ -23,6 +23,11 @@ from loopd.watch import ServerWatch
 
 Message = TypeVar("Message")
 
+RESERVED: frozenset[type] = frozenset({wire.TurnCancel, wire.LoopStatus})
+"""Answered at once with a single frame, so served even where all connections follow turns."""
+
+RESERVED_CONNECTIONS = 8
+
 _LOOK_SECONDS = 1.0
 """How often a worker that waits for events looks whether its client is still there."""
 

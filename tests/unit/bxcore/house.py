@@ -72,6 +72,8 @@ class House:
         handlers: Mapping[type, Handler],
         *,
         max_connections: int = 4,
+        reserved: frozenset[type] = frozenset(),
+        reserved_connections: int = 0,
         frame_ms: int = LONG_MS,
         idle_ms: int = LONG_MS,
         send_ms: int = LONG_MS,
@@ -84,6 +86,8 @@ class House:
                 name="owner",
                 handlers=handlers,
                 max_connections=max_connections,
+                reserved=reserved,
+                reserved_connections=reserved_connections,
             ),
             Door(listening=listener.open_socket(self.gateway), name="gateway", handlers={LoopStatus: status}),
         ]
@@ -103,7 +107,11 @@ class House:
 
     def wait_until_idle(self) -> None:
         """Wait until no handler runs: an answer is out a moment before its handler has ended."""
-        while any(guest.busy for guest in list(self.server._guests)):
+        self.wait_until_idle_but(0)
+
+    def wait_until_idle_but(self, busy: int) -> None:
+        """Wait until only so many handlers run."""
+        while sum(guest.busy for guest in list(self.server._guests)) > busy:
             pass
 
     def wait_for_workers(self, name: str = "owner") -> None:

@@ -66,6 +66,75 @@ def test_where_all_are_at_work_a_new_one_is_told_and_the_other_door_is_open(open
         assert second.receive() is not None
 
 
+def busy(house: House, gate: Gate, count: int) -> list[Peer]:
+    """Fill the house with requests that do not end by themselves."""
+    peers = [house.peer() for _ in range(count)]
+    for peer in peers:
+        peer.ask(SHOW)
+        gate.entered.acquire()
+    return peers
+
+
+def open_reserve(open_house: OpenHouse, gate: Gate, *, reserved_connections: int = 1) -> House:
+    handlers = {SessionShow: gate, LoopStatus: status}
+    kinds = frozenset({LoopStatus})
+    return open_house(handlers, max_connections=2, reserved=kinds, reserved_connections=reserved_connections)
+
+
+def test_where_all_are_at_work_the_reserve_serves_its_kinds_and_no_other(open_house: OpenHouse) -> None:
+    gate = Gate()
+    house = open_reserve(open_house, gate)
+    peers = busy(house, gate, 2)
+    with house.peer() as late:
+        late.ask(SHOW)
+        assert late.fault() == (7, ErrorCode.TOO_BUSY)
+        late.ask(LoopStatus(), number=8)
+        assert late.receive() == Envelope(id=8, final=True, msg=SelfTestEnd(passed=1, failed=0))
+        house.wait_until_idle_but(2)
+        assert_alive(house)  # who is idle in the reserve makes room there
+        assert late.receive() is None
+    gate.leave.set()
+    for peer in peers:
+        assert peer.receive() is not None  # the reserve pushed nobody out
+        peer.socket.close()
+
+
+def test_a_full_reserve_refuses_like_a_full_door(open_house: OpenHouse) -> None:
+    gate, inside = Gate(), Gate()
+    kinds = frozenset({LoopStatus})
+    handlers = {SessionShow: gate, LoopStatus: inside}
+    house = open_house(handlers, max_connections=1, reserved=kinds, reserved_connections=1)
+    (worker,) = busy(house, gate, 1)
+    with house.peer() as cancelling:
+        cancelling.ask(LoopStatus())
+        inside.entered.acquire()
+        with house.peer() as last:
+            assert last.fault() == (NO_REQUEST, ErrorCode.TOO_BUSY)
+        inside.leave.set()
+        assert cancelling.receive() is not None
+    gate.leave.set()
+    assert worker.receive() is not None
+    worker.socket.close()
+
+
+def test_the_reserve_is_not_used_while_there_is_room(open_house: OpenHouse) -> None:
+    gate = Gate()
+    house = open_reserve(open_house, gate)
+    with house.peer() as idle:
+        idle.ask(LoopStatus())
+        assert idle.receive() is not None
+        house.wait_until_idle()
+        (first,) = busy(house, gate, 1)
+        with house.peer() as second:  # takes the idle one's place
+            second.ask(SHOW)
+            gate.entered.acquire()
+            assert idle.receive() is None
+            gate.leave.set()
+            assert second.receive() is not None
+        assert first.receive() is not None
+        first.socket.close()
+
+
 def test_a_flood_at_one_door_leaves_no_threads_and_the_other_door_answers(open_house: OpenHouse) -> None:
     house = open_house(max_connections=4)
     flood = [house.peer() for _ in range(200)]
@@ -79,7 +148,7 @@ def test_a_flood_at_one_door_leaves_no_threads_and_the_other_door_answers(open_h
 
 
 def test_out_of_threads_a_peer_is_closed_and_the_next_is_served(
-    open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch
+    open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     house = open_house()
     start = threading.Thread.start
@@ -94,6 +163,7 @@ def test_out_of_threads_a_peer_is_closed_and_the_next_is_served(
     with house.peer() as peer:
         assert peer.receive() is None
     assert_alive(house)
+    assert "refused socket=owner code=threads_exhausted" in caplog.text
 
 
 # -- the end ------------------------------------------------------------------------------------

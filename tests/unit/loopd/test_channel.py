@@ -39,7 +39,7 @@ IDLE_MS = PATIENCE_SECONDS * 1000
 class Served:
     """The channel of a Loop on a real socket."""
 
-    def __init__(self, directory: Path, loop: Loop, *, ready: bool = True) -> None:
+    def __init__(self, directory: Path, loop: Loop, *, ready: bool = True, max_connections: int = 200) -> None:
         self.loop, self.path = loop, directory / "loop.sock"
         self.checks: list[Check] = []
         self.watch = ServerWatch(
@@ -53,7 +53,14 @@ class Served:
             assert self.watch.ready
         channel = Channel(loop.parts, sessions=loop.sessions, reports=Reports(loop.store), watch=self.watch)
         self.listening = listener.open_socket(self.path)
-        door = Door(listening=self.listening, name="loop-owner", handlers=channel.handlers(), max_connections=200)
+        door = Door(
+            listening=self.listening,
+            name="loop-owner",
+            handlers=channel.handlers(),
+            max_connections=max_connections,
+            reserved=channel_module.RESERVED,
+            reserved_connections=channel_module.RESERVED_CONNECTIONS,
+        )
         self.server = Server([door], clock=SystemClock(), drain_seconds=2)
         self._thread = threading.Thread(target=self.server.serve)
         self._thread.start()
@@ -310,6 +317,22 @@ def test_a_cancel_of_the_turn_that_runs_stops_it_by_its_number(served: Served) -
         hold.go.set()
         last = list(answers)[-1].msg
     assert last.ending is wire.TurnEnding.CANCELLED  # type: ignore[attr-defined]  # a TurnEnded
+
+
+def test_a_turn_can_be_cancelled_where_every_connection_follows_it(directory: Path, tmp_path: Path) -> None:
+    served = Served(directory, Loop(tmp_path), max_connections=2)
+    hold = Hold()
+    served.loop.model.expect(hold.script)
+    with served.dial() as one, served.dial() as other:
+        answers = one.request(said("Hi"), idle_ms=IDLE_MS)
+        hold.wait()
+        next(other.request(wire.TurnFollow(session=S, turn=0), idle_ms=IDLE_MS))
+        assert served.refused(wire.TurnFollow(session=S, turn=0)).code == "too_busy"
+        assert served.ask(wire.LoopStatus())[0].running_turns == 1
+        assert served.ask(wire.TurnCancel(session=S, turn=1)) == [wire.TurnCancelNoted(session=S, turn=1)]
+        hold.go.set()
+        assert list(answers)[-1].msg.ending is wire.TurnEnding.CANCELLED  # type: ignore[attr-defined]  # a TurnEnded
+    served.close()
 
 
 def test_a_client_that_leaves_in_the_middle_does_not_stop_its_turn(served: Served) -> None:
