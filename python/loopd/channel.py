@@ -19,6 +19,7 @@ from loopd.reports import Reports
 from loopd.selftest import Check
 from loopd.session import Accepted, Followed, Session
 from loopd.sessions import Sessions
+from loopd.sharedtest import SharedTest
 from loopd.watch import ServerWatch
 
 Message = TypeVar("Message")
@@ -40,6 +41,7 @@ class Channel:
 
     def __init__(self, parts: Parts, *, sessions: Sessions, reports: Reports, watch: ServerWatch) -> None:
         self._parts, self._sessions, self._reports, self._watch = parts, sessions, reports, watch
+        self._self_tests = SharedTest(watch.checks)
 
     def handlers(self) -> Mapping[type, Handler]:
         """The request table: what may be said on loop.sock, by bxctl and gatewayd alike."""
@@ -146,7 +148,9 @@ class Channel:
 
     def _self_test(self, request: Request, _: wire.SelfTest) -> None:
         passed = failed = 0
-        for check in self._checks():
+        if request.peer_left():
+            raise PeerGone("the client left before its self-test")
+        for check in self._checks(request):
             passed, failed = (passed + 1, failed) if check.passed else (passed, failed + 1)
             request.answer(
                 wire.CheckResult(
@@ -160,12 +164,15 @@ class Channel:
             )
         request.answer(wire.SelfTestEnd(passed=passed, failed=failed), final=True)
 
-    def _checks(self) -> Iterable[Check]:
+    def _checks(self, request: Request) -> Iterable[Check]:
         try:
-            return self._watch.checks()
+            checks = self._self_tests.checks(left=request.peer_left, look_seconds=_LOOK_SECONDS)
         except UpstreamError as fault:
             expected = "a model server that can be asked"
             return [Check(name="self-test", passed=False, expected=expected, found=fault.detail, runbook=fault.code)]
+        if checks is None:
+            raise PeerGone("the client left during its self-test")
+        return checks
 
     def _loop_status(self, request: Request, _: wire.LoopStatus) -> None:
         slots = self._parts.settings.slots

@@ -98,9 +98,9 @@ class ServerWatch:
         """The server's name for its model."""
         return self._verdict.props.model if self._verdict.props else None
 
-    def checks(self) -> Iterable[Check]:
+    def checks(self, cancel: CancelToken | None = None) -> Iterable[Check]:
         """Run the self-test now, for the owner; changes no verdict."""
-        return self._test(CancelToken(), _unheard)
+        return self._test(cancel or CancelToken(), _unheard)
 
     def _until_passed(self, on_ready: Callable[[], None], on_failure: Callable[[], None]) -> None:
         try:

@@ -326,7 +326,8 @@ def test_a_turn_can_be_cancelled_where_every_connection_follows_it(directory: Pa
     with served.dial() as one, served.dial() as other:
         answers = one.request(said("Hi"), idle_ms=IDLE_MS)
         hold.wait()
-        next(other.request(wire.TurnFollow(session=S, turn=0), idle_ms=IDLE_MS))
+        follow = other.request(wire.TurnFollow(session=S, turn=0), idle_ms=IDLE_MS)
+        next(follow)
         assert served.refused(wire.TurnFollow(session=S, turn=0)).code == "too_busy"
         assert served.ask(wire.LoopStatus())[0].running_turns == 1
         assert served.ask(wire.TurnCancel(session=S, turn=1)) == [wire.TurnCancelNoted(session=S, turn=1)]
@@ -501,6 +502,28 @@ def test_a_self_test_of_a_server_that_is_away_is_an_answer(served: Served) -> No
     assert (check.passed, check.runbook) == (False, "server_away")
     assert "is inferproxy running?" in check.found
     assert end == wire.SelfTestEnd(passed=0, failed=1)
+
+
+def test_a_self_test_whose_clients_have_all_left_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "_LOOK_SECONDS", 0.01)
+    began, ended = threading.Semaphore(0), threading.Event()
+
+    def endless(cancel: CancelToken, _on_wait: OnWait) -> list[Check]:
+        began.release()
+        try:
+            while True:
+                cancel.check()
+        finally:
+            ended.set()
+
+    served.watch._test = endless
+    with served.dial() as connection, served.dial() as other:
+        connection.request(wire.SelfTest(), idle_ms=IDLE_MS)
+        other.request(wire.SelfTest(), idle_ms=IDLE_MS)
+        assert began.acquire(timeout=PATIENCE_SECONDS)
+    assert ended.wait(PATIENCE_SECONDS)
+    served.watch._test = lambda _cancel, _on_wait: []
+    assert served.ask(wire.SelfTest()) == [wire.SelfTestEnd(passed=0, failed=0)]
 
 
 # -- stopping -----------------------------------------------------------------------------------------
