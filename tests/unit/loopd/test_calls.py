@@ -148,6 +148,7 @@ def test_s26_the_third_equal_call_is_answered_not_run_and_the_fifth_ends_the_tur
     assert said.ended.ending is TurnEnding.REPEATED_CALLS
     assert len(broker.asked) == 2
     assert contents(loop) == ["page", "page", *[runaway.NOT_RUN_AGAIN] * 3]
+    assert [result.ok for result in results(loop)] == [True, True, False, False, False]
 
 
 def test_m2_a_repeated_call_in_another_spelling_is_the_same_call(loop: Loop, broker: HandBroker) -> None:
@@ -184,6 +185,7 @@ def test_a_broker_that_is_away_is_a_result_and_the_turn_goes_on(loop: Loop, brok
     loop.model.expect(calls(remote(), echo("x")))
     assert loop.say("?").ended.ending is TurnEnding.ANSWERED
     assert contents(loop) == ["the broker could not be reached; the call was not carried out", "x"]
+    assert [result.ok for result in results(loop)] == [False, True]
 
 
 def test_a_call_that_is_stopped_while_it_runs_is_not_known_to_have_had_no_effect(

@@ -215,7 +215,9 @@ def found(query: str) -> list[str]:
 
 
 def test_find_tool_returns_what_call_tool_needs_to_know() -> None:
-    (entry,) = json.loads(run(called("find_tool", {"query": "echo"})).content)
+    outcome = run(called("find_tool", {"query": "echo"}))
+    assert outcome.ok
+    (entry,) = json.loads(outcome.content)
     assert entry["name"] == "echo"
     assert entry["parameters"]["required"] == ["text"]
 
