@@ -121,9 +121,11 @@ class SessionStore:
         """Open a session to go on with it. Raises SessionDamaged, StateError; nothing is changed then."""
         front = self._check(session)
         # All of it before the log is opened for writing: opening may add a recovery record, and a damaged
-        # session is not written to.
-        found = list(self._before_the_tail(session))
-        return StoredSession(id=session, records=iter(found)), front, self._open_log(session)
+        # session is not written to. Then once more for the caller: a long log is not held in memory.
+        for _ in self._before_the_tail(session):
+            pass
+        log_file = self._open_log(session)
+        return StoredSession(id=session, records=self.read(session)), front, log_file
 
     def read(self, session: SessionId) -> Iterator[Record]:
         """Yield the records. Raises SessionDamaged at the first line that is neither whole nor explained."""

@@ -2,6 +2,7 @@ import hashlib
 import json
 import os
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +48,20 @@ def opened(store: SessionStore) -> list[Record]:
         return list(stored.records)
     finally:
         log_file.close()
+
+
+def test_a_log_is_opened_without_holding_it_in_memory(store: SessionStore, tmp_path: Path) -> None:
+    made(store, *[said("x" * 1_000) for _ in range(2_000)])
+    tracemalloc.start()
+    try:
+        stored, _, log_file = store.open(S)
+        count = sum(1 for _ in stored.records)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    log_file.close()
+    assert count == 2_001
+    assert peak_bytes < log_of(tmp_path).stat().st_size / 4
 
 
 # -- making and finding -------------------------------------------------------------------------------
