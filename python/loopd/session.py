@@ -1,8 +1,10 @@
 """One live session: its log, its history, its running turn, and the messages that wait for the next one.
 
 Threads: workers call say, follow and cancel; each turn runs in a thread of its own, because it
-outlives the client that began it. One lock guards all fields; it is held while a record is
-written (that order is the log's order), never while the server or a tool is waited for.
+outlives the client that began it. One lock guards the fields; it is held while a record is
+written (that order is the log's order), never while the server or a tool is waited for. Read
+without it, one reference each: `busy`, `failed` and the thread to join, so that nobody waits for a
+disk to learn them. The turn's thread reads without it what only the turn's own records change.
 Invariant: a message is acknowledged only when it is on disk, and joins exactly one turn.
 """
 
@@ -128,16 +130,18 @@ class Session:
 
     def knows(self, key: MessageKey) -> bool:
         """A message of that key was accepted."""
-        return self.history.turn_of(key) is not None
+        with self._lock:
+            return self.history.turn_of(key) is not None
 
     @property
     def begun(self) -> bool:
         """Something was said in it."""
-        return bool(self.history.turn or self.history.waiting)
+        with self._lock:
+            return bool(self.history.turn or self.history.waiting)
 
     @property
     def busy(self) -> bool:
-        """A turn runs."""
+        """A turn runs; read without the lock."""
         return self._running is not None
 
     def leave(self, accepted: Accepted | Followed) -> None:

@@ -128,6 +128,8 @@ class Limits:
     waiting_bytes: int = attrs.field(default=1_048_576, validator=_positive)
     """What may wait in one session for its next turn: so many messages, so many bytes of UTF-8."""
     running_turns: int = attrs.field(default=256, validator=_positive)
+    """With so many turns at work, a message that would begin one more is refused. Not exact: messages of one moment may
+    pass it together, and so may turns of messages that waited already."""
     connections: int = attrs.field(default=128, validator=_positive)
     """Clients at a time on one socket."""
 
