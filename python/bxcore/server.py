@@ -69,7 +69,8 @@ class Door:
 class _Guest:
     """One connection. `busy`: a handler runs. `dropped`: given up, no further handler may begin.
 
-    `reserved`: it came in through the reserve. `last_active` numbers its coming and the end of each request; the smallest is idle longest.
+    `reserved`: it came in through the reserve. `last_active` numbers its coming and the end of each
+    request; the smallest is idle longest.
     """
 
     def __init__(self, door: Door, connection: socket.socket, *, last_active: int) -> None:

@@ -175,7 +175,9 @@ def test_turns_without_usage_hide_no_loss_after_them(uncounted: int) -> None:
     then(history, user("k2"), start(2, "k2"), said("b", turn=2), usage(turn=2, prompt=1_050, cached=1_019, output=50))
     history.add(end(turn=2))
     for turn in range(3, 3 + uncounted):
-        then(history, user(f"k{turn}"), start(turn, f"k{turn}"), end(TurnEnding.INTERRUPTED, turn=turn, sentence="Cut."))
+        then(
+            history, user(f"k{turn}"), start(turn, f"k{turn}"), end(TurnEnding.INTERRUPTED, turn=turn, sentence="Cut.")
+        )
     last = 3 + uncounted
     then(history, user("last"), start(last, "last"))
     assert history.lost(cached=0) == 1_100
