@@ -1,133 +1,28 @@
 import socket
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from bxcore import envelope, frame, listener
-from bxcore.client import Connection, RemoteFault
+from bxcore import envelope, frame
+from bxcore.client import RemoteFault
 from bxcore.deadline import Deadline, SystemClock
 from bxcore.envelope import Envelope
 from bxcore.ids import CallId, MessageKey, SessionId
-from bxcore.server import Door, Server
 from bxcore.wire import channel as wire
 from bxcore.wire.control import ErrorCode, WireFault
-from bxcore.wire.kinds import KIND_OF
 from bxcore.wire.tools import ToolRequest
 from loopd import broadcast
 from loopd import channel as channel_module
-from loopd.cancel import CancelToken
 from loopd.channel import Channel
-from loopd.modelfaults import ServerAway
 from loopd.reports import Reports
-from loopd.selftest import Check
 from loopd.stream import Text
-from loopd.waits import OnWait
-from loopd.watch import ServerWatch
 from tests.fakes.faulty_files import Fault, FaultyFiles
 from tests.fakes.loop import PATIENCE_SECONDS, Loop
-from tests.fakes.scripted_model import Script, answer, calls, counters, echo, finished
-
-T = TypeVar("T")
-S = SessionId("s")
-IDLE_MS = PATIENCE_SECONDS * 1000
-
-
-class Served:
-    """The channel of a Loop on a real socket."""
-
-    def __init__(self, directory: Path, loop: Loop, *, ready: bool = True, max_connections: int = 200) -> None:
-        self.loop, self.path = loop, directory / "loop.sock"
-        self.checks: list[Check] = []
-        self.watch = ServerWatch(
-            server=loop.model,
-            settings=loop.parts.settings,
-            clock=loop.clock,
-            test=lambda _cancel, _on_wait: list(self.checks),
-        )
-        if ready:
-            self.watch.start(on_ready=lambda: None, on_failure=lambda: None).join(PATIENCE_SECONDS)
-            assert self.watch.ready
-        channel = Channel(loop.parts, sessions=loop.sessions, reports=Reports(loop.store), watch=self.watch)
-        self.listening = listener.open_socket(self.path)
-        door = Door(
-            listening=self.listening,
-            name="loop-owner",
-            handlers=channel.handlers(),
-            max_connections=max_connections,
-            reserved=channel_module.RESERVED,
-            reserved_connections=channel_module.RESERVED_CONNECTIONS,
-        )
-        self.server = Server([door], clock=SystemClock(), drain_seconds=2)
-        self._thread = threading.Thread(target=self.server.serve)
-        self._thread.start()
-
-    def close(self) -> None:
-        self.server.stop()
-        self._thread.join(PATIENCE_SECONDS)
-        assert not self._thread.is_alive()
-        self.listening.close()
-        self.loop.close()
-
-    def dial(self) -> Connection:
-        return Connection(self.path, clock=SystemClock())
-
-    def ask(self, message: object) -> list[Any]:
-        """Ask on a connection of its own; return the messages. Raises RemoteFault."""
-        with self.dial() as connection:
-            answers = list(connection.request(message, idle_ms=IDLE_MS))
-        assert [frame.final for frame in answers] == [*[False] * (len(answers) - 1), True]
-        return [frame.msg for frame in answers]
-
-    def say(self, text: str, *, key: str = "k1", new: bool = True, session: str = "s") -> list[Any]:
-        return self.ask(said(text, key=key, new=new, session=session))
-
-    def refused(self, message: object) -> RemoteFault:
-        with pytest.raises(RemoteFault) as refused:
-            self.ask(message)
-        return refused.value
-
-
-def said(text: str, *, key: str = "k1", new: bool = True, session: str = "s") -> wire.UserMessage:
-    return wire.UserMessage(session=SessionId(session), new=new, key=MessageKey(key), text=text)
-
-
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    """Short enough for a socket's name."""
-    with tempfile.TemporaryDirectory(prefix="bxl") as name:
-        yield Path(name)
-
-
-@pytest.fixture
-def served(directory: Path, tmp_path: Path) -> Iterator[Served]:
-    made = Served(directory, Loop(tmp_path))
-    yield made
-    made.close()
-
-
-def kinds(messages: list[Any]) -> list[str]:
-    return [KIND_OF[type(message)] for message in messages]
-
-
-class Hold:
-    """An answer that stands still in its middle until it is let go."""
-
-    def __init__(self, text: str = "Hello") -> None:
-        self.reached, self.go = threading.Event(), threading.Event()
-        script = list(answer(text))
-        self.script: Script = [*script[:3], self._hold, *script[3:]]
-
-    def _hold(self) -> None:
-        self.reached.set()
-        assert self.go.wait(PATIENCE_SECONDS)
-
-    def wait(self) -> None:
-        assert self.reached.wait(PATIENCE_SECONDS)
-
+from tests.fakes.scripted_model import answer, calls, counters, echo, finished
+from tests.fakes.served import IDLE_MS, Hold, S, Served, kinds, said
 
 # -- a message and its turn ---------------------------------------------------------------------------
 
@@ -241,36 +136,6 @@ def test_s8_a_full_disk_is_an_answer_and_reading_goes_on(directory: Path, tmp_pa
     files.system.fault = None
     assert served.say("More", key="k2", new=False)[-1].ending is wire.TurnEnding.ANSWERED
     served.close()
-
-
-# -- before loopd is ready ----------------------------------------------------------------------------
-
-
-def test_before_it_is_ready_loopd_says_what_it_waits_for_and_shows_what_it_has(directory: Path, tmp_path: Path) -> None:
-    loop = Loop(tmp_path)
-    loop.say("Hi", key="k1")
-    served = Served(directory, loop, ready=False)
-    refused = served.refused(said("More", key="k2", new=False))
-    assert (refused.code, refused.detail) == ("not_ready", "loopd is waiting for the start-up self-test")
-    (status,) = served.ask(wire.LoopStatus())
-    assert (status.ready, status.waiting_for, status.model) == (False, "the start-up self-test", None)
-    assert served.ask(wire.TurnFollow(session=S, turn=1))[-1].text == "ok"
-    assert kinds(served.ask(wire.SessionList(limit=9))) == ["session_summary", "session_list_end"]
-    served.close()
-
-
-def test_ready_is_told_with_what_is_served(served: Served) -> None:
-    (status,) = served.ask(wire.LoopStatus())
-    assert status == wire.LoopStatusReport(
-        ready=True,
-        waiting_for=None,
-        running_turns=0,
-        open_sessions=0,
-        model="scripted",
-        n_ctx=4_096,
-        main_slot=0,
-        background_slot=1,
-    )
 
 
 # -- several clients ----------------------------------------------------------------------------------
@@ -450,80 +315,6 @@ def read_to_the_end(connection: socket.socket) -> list[object]:
         assert untrusted is not None
         found.append(envelope.decode(untrusted).msg)
     return found
-
-
-# -- looking ------------------------------------------------------------------------------------------
-
-
-def test_sessions_are_listed_newest_first_with_their_number(served: Served) -> None:
-    for number in range(3):
-        served.say(f"Opening {number}", session=f"s{number}")
-    messages = served.ask(wire.SessionList(limit=2))
-    assert kinds(messages) == ["session_summary"] * 2 + ["session_list_end"]
-    assert messages[-1].total == 3
-
-
-def test_a_session_is_shown_line_by_line(served: Served) -> None:
-    served.say("Hi" + "x" * 200_000)
-    messages = served.ask(wire.SessionShow(session=S))
-    lines = served.loop.log().read_text().splitlines()
-    assert messages[-1] == wire.SessionShowEnd(lines=len(lines))
-    assert "".join(record.text for record in messages[:-1] if record.line == 2) == lines[1]
-
-
-def test_the_cache_report_adds_up(served: Served) -> None:
-    served.loop.model.expect(
-        [*calls(("clock", "{}"))[:-1], finished("tool_calls", prompt=50, cached=10)],
-        answer("ok", end=finished(prompt=80, cached=54)),
-    )
-    served.say("Hi")
-    *rows, total = served.ask(wire.CacheReport(session=S))
-    assert [(row.step, row.prompt, row.cached, row.read) for row in rows] == [(1, 50, 10, 40), (2, 80, 54, 26)]
-    assert (total.rows, total.prompt, total.cached, total.read, total.reread, total.lost) == (2, 130, 64, 66, 0, 0)
-
-
-def test_the_self_test_tells_each_check(served: Served) -> None:
-    served.checks = [
-        Check(name="slots", passed=True, expected="2", found="2", runbook="selftest_slots"),
-        Check(name="template", passed=False, expected="a", found="b", runbook="selftest_template"),
-    ]
-    first, second, end = served.ask(wire.SelfTest())
-    assert (first.name, first.passed) == ("slots", True)
-    assert (second.expected, second.found, second.runbook) == ("a", "b", "selftest_template")
-    assert end == wire.SelfTestEnd(passed=1, failed=1)
-
-
-def test_a_self_test_of_a_server_that_is_away_is_an_answer(served: Served) -> None:
-    def away(_cancel: CancelToken, _on_wait: OnWait) -> list[Check]:
-        raise ServerAway("nobody serves infer.sock; is inferproxy running?")
-
-    served.watch._test = away
-    check, end = served.ask(wire.SelfTest())
-    assert (check.passed, check.runbook) == (False, "server_away")
-    assert "is inferproxy running?" in check.found
-    assert end == wire.SelfTestEnd(passed=0, failed=1)
-
-
-def test_a_self_test_whose_clients_have_all_left_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_module, "_LOOK_SECONDS", 0.01)
-    began, ended = threading.Semaphore(0), threading.Event()
-
-    def endless(cancel: CancelToken, _on_wait: OnWait) -> list[Check]:
-        began.release()
-        try:
-            while True:
-                cancel.check()
-        finally:
-            ended.set()
-
-    served.watch._test = endless
-    with served.dial() as connection, served.dial() as other:
-        connection.request(wire.SelfTest(), idle_ms=IDLE_MS)
-        other.request(wire.SelfTest(), idle_ms=IDLE_MS)
-        assert began.acquire(timeout=PATIENCE_SECONDS)
-    assert ended.wait(PATIENCE_SECONDS)
-    served.watch._test = lambda _cancel, _on_wait: []
-    assert served.ask(wire.SelfTest()) == [wire.SelfTestEnd(passed=0, failed=0)]
 
 
 # -- stopping -----------------------------------------------------------------------------------------
