@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from bxcore import files
+from bxcore import config, files
+from bxcore.errors import ConfigError
+from bxcore.settings.inferproxy import InferproxySettings
+from bxcore.settings.loopd import LoopdSettings
 from deploy.local.home import Home
 
 _MARK = "# Written by `make chat`, and written anew until you change it. "
@@ -61,8 +64,8 @@ background = {background}
     return text + (_SMALL_MODEL if small_model else "")
 
 
-# SmolLM2 often repeats itself until something stops it: with its authors' settings three greetings of
-# twenty did so. Without chance the same greeting gets the same short answer every time.
+# SmolLM2 often repeats itself until something stops it. The server's penalty (plan.py) is what ends its
+# answers, and was measured without chance (docs/local.md); this is the net below it.
 _SMALL_MODEL = """
 # For the small model: no chance, and an early end where it repeats itself.
 [sampling]
@@ -81,6 +84,25 @@ def write(path: Path, body: str) -> Outcome:
     whole = f"{_MARK}[{_hash(body)}]\n{body}"
     files.DiskFiles().replace(path, whole.encode())
     return Outcome.WRITTEN
+
+
+def check_edited(home: Home) -> None:
+    """Raise ConfigError with every fault of the files that the owner has made theirs."""
+    faults = []
+    for role, settings in (("inferproxy", InferproxySettings), ("loopd", LoopdSettings)):
+        path = home.etc / f"{role}.toml"
+        if not _ours(path):
+            faults += _faults(path, settings)
+    if faults:
+        raise config.ConfigFaults("\n".join(faults))
+
+
+def _faults(path: Path, settings: type) -> list[str]:
+    try:
+        config.load(path, settings)
+    except ConfigError as error:
+        return [error.detail]
+    return []
 
 
 def _ours(path: Path) -> bool:

@@ -1,12 +1,13 @@
 """One `make chat`: start what a conversation needs, open it, and leave nothing behind.
 
 Reads and writes: the home directory (.state). Standard output and input belong to bxctl; what the
-launcher itself has to say goes to standard error. Exit codes: bxctl's, 69 where a part did not start, 128 and
-the signal's number where one stopped the launcher.
+launcher itself has to say goes to standard error. Exit codes: bxctl's, 2 for a slip in what was typed, 69 where
+a part did not start, 128 and the signal's number where one stopped the launcher.
 """
 
 import argparse
 import os
+import signal
 import socket
 import sys
 import time
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bxcore.errors import BoxmakerError
-from deploy.local import configs, plan, processes, served, stack
+from deploy.local import configs, plan, processes, served, stack, upstream
 from deploy.local.configs import Outcome, Served
 from deploy.local.conversation import converse
 from deploy.local.home import Home
@@ -25,8 +26,10 @@ from deploy.local.refusal import Refusal
 from deploy.local.stack import Stack
 from deploy.local.wakeups import Interrupted, Wakeups
 
+EXIT_USAGE = 2
 EXIT_NOT_STARTED = 69
 _LOAD_SECONDS = 180.0
+_TERMINAL_CLOSED = frozenset({signal.SIGHUP})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +48,12 @@ class Options:
 
 def main(argv: Sequence[str]) -> int:
     """Run one `make chat` and return its exit code."""
-    options = _options(argv)
     progress = Progress(sys.stderr)
+    try:
+        options = _options(argv)
+    except Refusal as slip:
+        progress.say(str(slip))
+        return EXIT_USAGE
     try:
         # Sessions, logs and settings are nobody else's business.
         os.umask(0o077)
@@ -77,9 +84,11 @@ def _options(argv: Sequence[str]) -> Options:
     parser.add_argument("chat", nargs="*", metavar="-- ARGUMENT", help="for `bxctl chat`")
     given = parser.parse_args(argv)
     if given.upstream and given.model:
-        parser.error("--upstream names a server that has its model; --model is for the one that is started here")
-    if given.model and not given.model.is_file():
-        parser.error(f"{given.model}: there is no such file")
+        raise Refusal("UPSTREAM names a server that has its model; MODEL is for the one that is started here")
+    if given.upstream:
+        upstream.check(given.upstream)
+    if given.model:
+        _refuse_what_is_no_file(given.model)
     return Options(
         home=Home(given.home.absolute()),
         upstream=given.upstream,
@@ -90,6 +99,13 @@ def _options(argv: Sequence[str]) -> Options:
             *given.chat,
         ),
     )
+
+
+def _refuse_what_is_no_file(model: Path) -> None:
+    if model.is_dir():
+        raise Refusal(f"MODEL={model} is a directory; name one .gguf file in it")
+    if not model.is_file():
+        raise Refusal(f"MODEL={model}: there is no such file")
 
 
 def _run(options: Options, wakeups: Wakeups, progress: Progress) -> int:
@@ -114,14 +130,25 @@ def _launch(options: Options, wakeups: Wakeups, progress: Progress) -> int:
         _start(options, running, progress)
         progress.clear()
         try:
-            code = converse(plan.bxctl(options.home, options.chat), wakeups, running.tend)
+            code = _talk(options, wakeups, running)
             while not (door := options.home.close_door()):
                 running.tend()
-                stack.pause(wakeups, progress, "another make chat still talks here; Ctrl-C ends it as well")
+                doing = "another make chat still talks here; Ctrl-C ends it as well"
+                stack.pause(wakeups, progress, doing, ignoring=_TERMINAL_CLOSED)
         finally:
             running.report_endings()
     door.close()
     return code
+
+
+def _talk(options: Options, wakeups: Wakeups, running: Stack) -> int:
+    """Return the conversation's exit code. A terminal that closes ends this conversation, and no guest's."""
+    try:
+        return converse(plan.bxctl(options.home, options.chat), wakeups, running.tend)
+    except Interrupted as interrupted:
+        if interrupted.number not in _TERMINAL_CLOSED:
+            raise
+        return 128 + interrupted.number
 
 
 def _visit(options: Options, wakeups: Wakeups, progress: Progress) -> int:
@@ -142,14 +169,15 @@ def _start(options: Options, running: Stack, progress: Progress) -> None:
     if refused:
         progress.say(f"loopd runs with a network here, since this machine allows nothing less: {refused}")
     home = options.home
-    upstream = options.upstream or plan.upstream_of(home)
-    _write(home, "inferproxy", configs.inferproxy(home, upstream), progress)
+    configs.check_edited(home)  # loading the model first would make a typo cost a minute
+    address = options.upstream or plan.upstream_of(home)
+    _write(home, "inferproxy", configs.inferproxy(home, address), progress)
     parts = [plan.inferproxy(home, network=bool(options.upstream))]
     if not options.upstream:
         parts.append(plan.model_server(home, options.model))
     running.wait_ready(*[running.start(_allowed(part, refused)) for part in parts])
 
-    found = _ask(home, running, upstream)
+    found = _ask(home, running, address)
     _tell(found, options, progress)
     _write(home, "loopd", configs.loopd(home, found, small_model=options.small_model), progress)
     running.wait_ready(running.start(_allowed(plan.loopd(home), refused)))
@@ -166,19 +194,21 @@ def _write(home: Home, role: str, body: str, progress: Progress) -> None:
         progress.say(f"{path} was changed by hand and stays as it is; without it a new one would be written")
 
 
-def _ask(home: Home, running: Stack, upstream: str) -> Served:
+def _ask(home: Home, running: Stack, address: str) -> Served:
     deadline = time.monotonic() + _LOAD_SECONDS
     while True:
         try:
             return served.ask(home.infer_socket)
         except served.Loading:
             if time.monotonic() > deadline:
-                raise Refusal(f"{upstream}: still loading its model after {_LOAD_SECONDS:.0f} s") from None
+                raise Refusal(f"{address}: still loading its model after {_LOAD_SECONDS:.0f} s") from None
         except served.Away as away:
-            raise Refusal(f"{upstream}: {away}; see {home.log / 'inferproxy.log'}") from None
+            log = home.log / "inferproxy.log"
+            reason = upstream.away(log) or away
+            raise Refusal(f"{address}: {reason}; is llama-server running there? The log is {log}") from None
         except served.NotLlama as fault:
-            raise Refusal(f"{upstream}: {fault}; a llama.cpp server is needed") from None
-        running.pause(f"waiting for {upstream} to load its model")
+            raise Refusal(f"{address}: {fault}; a llama.cpp server is needed") from None
+        running.pause(f"waiting for {address} to load its model")
 
 
 def _tell(found: Served, options: Options, progress: Progress) -> None:

@@ -23,6 +23,12 @@ class Progress:
         self.clear()
         self._write(f"make chat: {text}\n")
 
+    def interject(self, text: str) -> None:
+        """Write a line while another program has the terminal, without wiping what that one has written."""
+        self.clear()
+        below = "\r\n" if self._terminal else ""
+        self._write(f"{below}make chat: {text}\n")
+
     def doing(self, what: str) -> None:
         """Show what is being waited for. May be called often."""
         if what != self._passing:

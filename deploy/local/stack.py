@@ -72,7 +72,8 @@ class Stack:
     def tend(self) -> list[int]:
         """Take the news, start again what has died, and return the descriptors that bring more news.
 
-        Says nothing: the terminal is somebody else's meanwhile. `report_endings` says it afterwards.
+        A death is said at once, in one line, although the terminal is somebody else's: who waits for an answer
+        wants to know. `report_endings` says it again, when there is nothing in the way.
         """
         self._processes = [living for process in self._processes if (living := self._living(process))]
         for process in self._processes:
@@ -80,9 +81,9 @@ class Stack:
         return [number for process in self._processes for number in process.news.descriptors()]
 
     def report_endings(self) -> None:
-        """Say what has died although nobody asked it to. Starts nothing any more."""
+        """Say what has died although nobody asked it to, a line each. Starts nothing any more."""
         self._progress.clear()
-        dead = [_last_words(process, "ended") for process in self._processes if process.exit_code is not None]
+        dead = [_ending(process, "ended") for process in self._processes if process.exit_code is not None]
         for ending in (*self._endings, *dead):
             self._progress.say(ending)
 
@@ -106,11 +107,13 @@ class Stack:
         again = process.exit_code not in _FOR_THE_OWNER and self._restarts[name] < RESTARTS
         process.close()
         if not again:
-            self._endings.append(_last_words(process, "ended"))
+            self._endings.append(_ending(process, "ended"))
+            self._progress.interject(f"{_ending(process, 'ended')}. Leave and come back to start it")
             return None
         # Written down before the start, which begins a new log and moves the old one on.
-        words = _last_words(process, "ended and was started again", log=logfiles.numbered(process.log, 1))
-        self._endings.append(words)
+        log = logfiles.numbered(process.log, 1)
+        self._endings.append(_ending(process, "ended and was started again", log=log))
+        self._progress.interject(f"{name} ended ({process.ending}) and is started again")
         self._restarts[name] += 1
         return processes.start(process.part, self._home)
 
@@ -127,11 +130,19 @@ class Stack:
             raise Refusal(_last_words(process, f"was not ready after {process.part.ready_seconds} s"))
 
 
-def pause(wakeups: Wakeups, progress: Progress, doing: str, descriptors: Sequence[int] = ()) -> None:
+def pause(
+    wakeups: Wakeups,
+    progress: Progress,
+    doing: str,
+    descriptors: Sequence[int] = (),
+    *,
+    ignoring: frozenset[signal.Signals] = frozenset(),
+) -> None:
     """Wait a little, or until there is something to read, saying what for. Raises Interrupted."""
     progress.doing(doing)
     for number in wakeups.wait(_LOOK_SECONDS, descriptors):
-        raise Interrupted(number)
+        if number not in ignoring:
+            raise Interrupted(number)
 
 
 def _said(process: Process) -> str:
@@ -139,7 +150,15 @@ def _said(process: Process) -> str:
     return f"{process.part.doing} ({status})" if status else process.part.doing
 
 
-def _last_words(process: Process, what: str, *, log: Path | None = None) -> str:
+def _ending(process: Process, what: str, *, log: Path | None = None) -> str:
+    """Say in one line what ended and how; why, where the process itself said it with its last line."""
+    why = ""
+    if process.exit_code in (EXIT_CONFIG, EXIT_STATE):
+        why = "".join(f": {line}" for line in logfiles.last_lines(process.log, 1))
+    return f"{process.part.name} {what} ({process.ending}){why}; its log is {log or process.log}"
+
+
+def _last_words(process: Process, what: str) -> str:
     how = f" ({process.ending})" if process.exit_code is not None else ""
     lines = [f"  {line}" for line in logfiles.last_lines(process.log, _SHOWN_LINES)]
-    return "\n".join([f"{process.part.name} {what}{how}; its log is {log or process.log}", *lines])
+    return "\n".join([f"{process.part.name} {what}{how}; its log is {process.log}", *lines])

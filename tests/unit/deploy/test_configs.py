@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from bxcore import config
+from bxcore.errors import ConfigError
 from bxcore.settings.inferproxy import InferproxySettings
 from bxcore.settings.loopd import LoopdSettings
 from deploy.local import configs
@@ -110,6 +111,33 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     path.symlink_to(target)
     assert configs.write(path, "a = 2\n") is Outcome.KEPT
     assert path.is_symlink()
+
+
+def test_the_faults_of_all_edited_files_are_told_at_once(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.prepare()
+    (home.etc / "inferproxy.toml").write_text('upstream = "http://box:1"\n')
+    (home.etc / "loopd.toml").write_text(configs.loopd(home, served(), small_model=True) + "[sampling]\ntop_q = 1\n")
+    with pytest.raises(ConfigError) as faults:
+        configs.check_edited(home)
+    assert [line.partition(":")[0] for line in faults.value.detail.splitlines()] == [
+        str(home.etc / "inferproxy.toml"),
+        str(home.etc / "loopd.toml"),
+    ]
+
+
+def test_a_file_that_will_be_written_anew_is_not_checked(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.prepare()
+    configs.write(home.etc / "loopd.toml", "of = 'an older version'\n")
+    configs.check_edited(home)
+
+
+def test_an_edited_file_without_faults_is_accepted(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.prepare()
+    (home.etc / "loopd.toml").write_text(configs.loopd(home, served(), small_model=True))
+    configs.check_edited(home)
 
 
 # -- deploy/example ------------------------------------------------------------------------------------

@@ -27,19 +27,30 @@ def test_the_home_is_the_checkouts() -> None:
     assert launch._options([]).home.path == plan.ROOT / ".state"
 
 
-BAD = {
-    "two models": ["--upstream", "http://host:1", "--model", __file__],
-    "no such file": ["--model", "nothing.gguf"],
-    "an unknown option": ["--sya", "x"],
+def test_an_unknown_option_is_said_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        launch._options(["--sya", "x"])
+    assert end.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+SLIPS = {
+    "two models": (["--upstream", "http://host:1", "--model", __file__], "UPSTREAM names a server that has its model"),
+    "no such file": (["--model", "nothing.gguf"], "MODEL=nothing.gguf: there is no such file"),
+    "a directory": (["--model", "."], "MODEL=. is a directory; name one .gguf file in it"),
+    "no scheme": (["--upstream", "127.0.0.1:8080"], "UPSTREAM=127.0.0.1:8080: write http://127.0.0.1:8080, without"),
 }
 
 
-@pytest.mark.parametrize("argv", BAD.values(), ids=BAD.keys())
-def test_a_slip_is_said_before_anything_starts(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        launch._options(argv)
-    assert end.value.code == 2
-    assert "error: " in capsys.readouterr().err
+@pytest.mark.parametrize(("argv", "said"), SLIPS.values(), ids=SLIPS.keys())
+def test_a_slip_is_one_sentence_and_nothing_starts(
+    tmp_path: Path, argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    assert launch.main([*argv, "--home", str(home)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"make chat: {said}")
+    assert not home.exists()
 
 
 def test_a_model_is_found_from_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

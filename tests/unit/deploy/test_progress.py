@@ -48,3 +48,9 @@ def test_a_reader_that_has_gone_is_no_fault() -> None:
     progress = Progress(Closed())
     progress.doing("loading")
     progress.say("done")
+
+
+def test_a_line_in_between_leaves_what_another_program_wrote() -> None:
+    stream = Screen()
+    Progress(stream).interject("model ended")
+    assert stream.getvalue() == "\r\nmake chat: model ended\n"
