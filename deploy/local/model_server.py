@@ -46,6 +46,8 @@ def main() -> int:
     where = args.listen if isinstance(args.listen, Path) else _bound(server)
     _confirm_health(where)
     print(json.dumps(_announcement(args, model, where)), flush=True)
+    # Nobody reads on: whatever the library prints there one day would fill the pipe and stop the server.
+    os.dup2(2, 1)
     while True:
         signal.pause()
 
@@ -61,6 +63,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, default=2, help="requests served side by side (default %(default)s)")
     parser.add_argument(
         "--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: every core we may use"
+    )
+    parser.add_argument(
+        "--repeat-penalty",
+        type=float,
+        default=1.0,
+        help="for requests that name none (default: %(default)s, no penalty)",
     )
     args = parser.parse_args()
     if args.template is None and args.model is None:
@@ -120,6 +128,7 @@ def _parameters(args: argparse.Namespace, model: Path) -> "xllamacpp.CommonParam
     params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.cache_ram_mib = CACHE_MIB
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = args.threads
+    params.sampling.penalty_repeat = args.repeat_penalty  # over the last 64 tokens, as llama.cpp does by itself
     params.use_jinja = True
     if args.template is not None:
         params.chat_template = args.template.read_text(encoding="utf-8")

@@ -13,6 +13,9 @@ MODEL_PYTHON = ROOT / ".state" / "model-venv" / "bin" / "python"
 SLOT_TOKENS = 8_192
 SLOTS = 2
 
+# Without it the small model says one sentence for ever; stronger, it no longer spells a tool's name (docs/local.md).
+SMALL_MODEL_PENALTY = "1.15"
+
 # What a daemon may know of the environment that `make chat` was typed in.
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ")
 
@@ -33,12 +36,12 @@ class Part:
 
 def model_server(home: Home, model: Path | None) -> Part:
     """llama.cpp on a Unix socket. It needs no network, so it gets none."""
-    other = ("--model", str(model)) if model else ()
+    which = ("--model", str(model)) if model else ("--repeat-penalty", SMALL_MODEL_PENALTY)
     return Part(
         name="model",
         argv=(
             str(MODEL_PYTHON), "-P", "-s", str(ROOT / "deploy" / "local" / "model_server.py"),
-            "--listen", str(home.model_socket), "--n-ctx", str(SLOT_TOKENS), "--slots", str(SLOTS), *other,
+            "--listen", str(home.model_socket), "--n-ctx", str(SLOT_TOKENS), "--slots", str(SLOTS), *which,
         ),
         doing=f"loading {model.name if model else 'the small model'}",
         ready_seconds=600,

@@ -102,11 +102,14 @@ def test_no_process_of_our_own_stack_has_a_network_and_a_killed_model_server_com
     model = str(home / "run" / "model" / "model.sock")
     with conversation(home) as launcher:
         seen = [devices(pid_of(argument, home)) for argument in (model, "inferproxy", "loopd")]
+        # Its standard output was a pipe that nobody reads on, once it was ready.
+        outputs = [Path(f"/proc/{pid_of(model, home)}/fd/{number}").readlink() for number in (1, 2)]
         os.kill(pid_of(model, home), signal.SIGKILL)
         code, out, err = finish(launcher)
     assert (code, bool(out.strip())) == (0, True), err
     assert "make chat: model ended and was started again (signal SIGKILL)" in err
     assert seen == [{"lo"}] * 3 or launched.REFUSED
+    assert outputs[0] == outputs[1]
 
 
 # -- a fake model server, the same roles ----------------------------------------------------------------
@@ -191,6 +194,28 @@ def test_whoever_leaves_first_the_other_can_go_on(home: Path, server: FakeLlama)
         first.communicate(timeout=PATIENCE_SECONDS)
 
 
+def test_a_terminal_that_closes_leaves_the_guest_its_conversation(home: Path, server: FakeLlama) -> None:
+    with conversation(home, *upstream(server)) as first, launched.started(command(home)) as second:
+        assert second.stderr is not None
+        assert "already running" in second.stderr.readline()
+        first.send_signal(signal.SIGHUP)
+        assert first.stderr is not None
+        while "another make chat still talks here" not in first.stderr.readline():
+            assert first.poll() is None
+        first.send_signal(signal.SIGHUP)  # a shell passes it on, after the kernel's own
+        assert finish(second)[:2] == (0, "Good morning.\n")
+        assert first.wait(PATIENCE_SECONDS) == 128 + signal.SIGHUP
+
+
+def test_sigterm_does_not_wait_for_guests(home: Path, server: FakeLlama) -> None:
+    with conversation(home, *upstream(server)) as first, launched.started(command(home)) as second:
+        assert second.stderr is not None
+        assert "already running" in second.stderr.readline()
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+        assert not any("loopd" in argv for argv in running(home).values())
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_everything(home: Path, server: FakeLlama, number: signal.Signals) -> None:
     with conversation(home, *upstream(server)) as launcher:
@@ -235,7 +260,7 @@ def test_an_upstream_that_is_away_is_said(home: Path) -> None:
         away = upstream(gone)
     done = say(home, *away)
     assert (done.returncode, done.stdout) == (69, "")
-    assert f"make chat: {away[1]}: no answer" in done.stderr
+    assert f"make chat: {away[1]}: Connection refused; is llama-server running there?" in done.stderr
     assert "inferproxy.log" in done.stderr
     assert running(home) == {}
 
@@ -251,11 +276,14 @@ def test_an_upstream_that_still_loads_is_waited_for(home: Path, server: FakeLlam
         assert finish(launcher, "")[:2] == (0, "Good morning.\n")
 
 
-def test_an_address_that_inferproxy_refuses_is_shown_with_its_reason(home: Path) -> None:
-    done = say(home, "--upstream", "https://localhost:1")
-    assert done.returncode == 69
-    assert "inferproxy did not start (exit code 78)" in done.stderr
-    assert "https cannot be forwarded unread" in done.stderr
+def test_an_edited_file_with_a_typo_stops_the_start_before_anything_runs(home: Path) -> None:
+    path = home / "etc" / "loopd.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("[sampling]\ntemprature = 0.5\n")
+    done = say(home)
+    assert (done.returncode, done.stdout) == (69, "")
+    assert f"{path}:2: sampling.temprature: unknown key; did you mean temperature?" in done.stderr
+    assert list((home / "log").iterdir()) == []
 
 
 def test_a_server_that_fails_the_self_test_is_said_with_the_reason(home: Path) -> None:
