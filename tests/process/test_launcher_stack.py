@@ -122,7 +122,12 @@ def kill_the_only_part(home: Home) -> None:
     launched.wait_until_running(home.path, 1)
     (pid,) = running(home.path)
     os.kill(pid, signal.SIGKILL)
-    launched.wait_until_none_runs(home.path)
+    wait_end(pid)
+
+
+def wait_end(pid: int) -> None:
+    """Return once our child can be reaped, which it cannot yet when its command line has gone."""
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def test_a_part_that_was_killed_is_started_again_and_reported(stack: Stack, home: Home, said: io.StringIO) -> None:
@@ -152,8 +157,9 @@ def test_a_part_that_needs_its_owner_is_not_started_again(
     stack: Stack, home: Home, said: io.StringIO, code: int
 ) -> None:
     words = ("ready", "log=much", "log=the disk is full", "sleep=0.5", f"exit={code}")
-    stack.wait_ready(stack.start(part("a", home.path, *words)))
-    launched.wait_until_none_runs(home.path)
+    process = stack.start(part("a", home.path, *words))
+    stack.wait_ready(process)
+    wait_end(process.pid)
     stack.tend()
     assert running(home.path) == {}
     why = ": the disk is full" if code else ""
