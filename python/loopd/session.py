@@ -99,7 +99,10 @@ class Session:
             known = self.history.turn_of(key)
             if known is None:
                 self._make_room(text)
-                self.write(User(time=self._parts.clock.now_ms(), key=key, content=self._parts.watch.neutralise(text)))
+                said = User(time=self._parts.clock.now_ms(), key=key, content=self._parts.watch.neutralise(text))
+                if self._idle():
+                    return self._say_and_begin(said)
+                self.write(said)
             turn = known or self.history.turn + 1
             queued = self._running is not None and turn > self._running.number
             listener = self._listener(turn)
@@ -208,6 +211,20 @@ class Session:
         if len(history.waiting) >= limits.waiting_messages or (history.waiting and size_bytes > limits.waiting_bytes):
             raise TooBusy("as many messages wait for the session's next turn as may wait; let the turn end first")
 
+    def _idle(self) -> bool:
+        return self._running is None and not (self.history.waiting or self._stopping or self.failed)
+
+    def _say_and_begin(self, said: User) -> Accepted:
+        """The usual case: the message and the start of its turn in one write, for the wait is the owner's."""
+        listener = self._next.listen()
+        try:
+            running = self._begin_turn(said)
+        except StateError:
+            self._next.leave(listener)
+            raise
+        self._start(running)
+        return Accepted(turn=running.number, queued=False, duplicate=False, listener=listener)
+
     def _run_waiting(self) -> None:
         if self._running is not None:
             return
@@ -215,18 +232,22 @@ class Session:
         if running is None:
             self._let_waiters_go()
         else:
-            self._thread = threading.Thread(target=self._run, name=f"turn-{self.id}", daemon=True)
-            try:
-                self._thread.start()
-            except RuntimeError:  # no more threads: the turn ends before it began, and says so
-                log.exception("no thread for a turn session=%s code=internal", self.id)
-                self._thread = None
-                self._end_turn(running, self._broken(running))
+            self._start(running)
 
-    def _begin_turn(self) -> _Running:
+    def _start(self, running: _Running) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"turn-{self.id}", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads: the turn ends before it began, and says so
+            log.exception("no thread for a turn session=%s code=internal", self.id)
+            self._thread = None
+            self._end_turn(running, self._broken(running))
+
+    def _begin_turn(self, *said: User) -> _Running:
+        """Begin the next turn with what waits and with `said`, which is written in the same breath."""
         number, cancel, broadcast = self.history.turn + 1, CancelToken(), self._next
-        keys = tuple(self.history.waiting)
-        self.write(TurnStart(time=self._parts.clock.now_ms(), turn=number, keys=keys))
+        keys = (*self.history.waiting, *(message.key for message in said))
+        self.write(*said, TurnStart(time=self._parts.clock.now_ms(), turn=number, keys=keys))
         turn = Turn(self._parts, self, number=number, cancel=cancel, tell=broadcast.tell)
         self._running = _Running(number=number, turn=turn, cancel=cancel, broadcast=broadcast)
         self._next = Broadcast()

@@ -136,8 +136,11 @@ def test_a_turn_that_had_sent_nothing_yet_outlives_the_death_of_what_is_behind(s
     assert talk.ended().ending is TurnEnding.ANSWERED
 
 
-WRITES = ("baseline", "session_start", "user", "turn_start", "call", "result", "answer", "turn_end")
-"""What loopd writes for the first message of a session, when the model calls one tool and then answers."""
+WRITES = ("baseline", "session_start", "message", "call", "result", "answer", "turn_end")
+"""What loopd writes for the first message of a session, when the model calls one tool and then answers.
+
+"message" is two records in one write: the user's, and the start of its turn.
+"""
 
 
 def first_message(stack: Stack, session: str) -> Talk:
@@ -161,10 +164,10 @@ def test_loopd_killed_at_a_write_loses_nothing_that_it_acknowledged(stack: Stack
     stack.start_again("loopd", BROKEN)
     if first.of(MessageAccepted):
         assert lost(first, stack.records(session)) == []
-        assert write > WRITES.index("user") + 1
+        assert write > WRITES.index("message") + 1
 
     again = stack.say(f"first of {session}", session=session, new=True, key="first")
-    interrupted = write > WRITES.index("turn_start") + (how == "torn")
+    interrupted = write > WRITES.index("message") + (how == "torn")
     finished = (write, how) == (len(WRITES), "durable")
     expected = TurnEnding.INTERRUPTED if interrupted and not finished else TurnEnding.ANSWERED
     assert again.ended().ending is expected
