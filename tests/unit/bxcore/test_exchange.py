@@ -329,7 +329,7 @@ def test_a_peer_that_leaves_inside_a_frame_leaves_nothing_behind(raw: bytes, ope
         peer.socket.sendall(raw)
     assert_alive(house)
     house.wait_for_workers()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def descriptors() -> int:

@@ -156,7 +156,7 @@ def test_what_is_no_file_is_neither_read_nor_appended_to_and_leaks_nothing(
         assert not isinstance(caught.value, StateMissing)
         with pytest.raises(StateUnwritable):
             DISK.open_append(tmp_path / "a")
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_a_pipe_that_somebody_reads_is_not_written_to(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_each_call_that_fails_is_reported_and_leaks_nothing(tmp_path: Path, oper
             before = open_descriptors()
             with pytest.raises(StateUnwritable) as caught:
                 OPERATIONS[operation](FaultyFiles(Fault(call=call, at=at, error=error, after_bytes=2)), home)
-            assert open_descriptors() == before
+            assert open_descriptors() <= before
             assert os.strerror(error) in caught.value.detail
             assert caught.value.code == "state_unwritable"
 

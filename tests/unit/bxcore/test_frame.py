@@ -242,7 +242,7 @@ def test_descriptors_that_a_peer_passes_along_are_dropped(pair: Pair, tmp_path: 
             rights = array.array("i", [file.fileno()] * 20)
             theirs.sendmsg([raw[start : start + 1]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         assert receive(ours) == payload
-        assert open_descriptors() == before
+        assert open_descriptors() <= before
 
 
 def test_the_next_frame_of_the_same_peer_is_read_after_descriptors(pair: Pair) -> None:

@@ -235,7 +235,7 @@ def test_a_passed_descriptor_is_dropped_and_nothing_leaks(line: Line) -> None:
     assert read_exactly(line.server, 1) == b"x"
     assert os.read(reading, 1) == b""  # the end of file comes once no copy of the other end is left
     os.close(reading)
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
 
 
 def test_a_relay_leaves_no_descriptor_behind() -> None:
@@ -244,7 +244,7 @@ def test_a_relay_leaves_no_descriptor_behind() -> None:
         line = Line()
         line.client.sendall(b"x")
         line.close()
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
 
 
 @pytest.fixture

@@ -77,4 +77,4 @@ def test_no_descriptor_is_left_open() -> None:
     with ExitStack() as held:
         for _ in range(50):
             held.enter_context(token.waking())
-    assert len(list(OPEN.iterdir())) == before
+    assert len(list(OPEN.iterdir())) <= before

@@ -324,7 +324,7 @@ def test_what_is_no_file_is_refused_at_once_and_leaks_nothing(
         assert store.newest(9) == [S]
         with pytest.raises(StateUnreadable, match=f"{name}: not a regular file"):
             opened(store)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_a_log_that_is_a_symbolic_link_to_one_elsewhere_is_refused(store: SessionStore, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_what_cannot_be_opened_leaves_no_descriptor_behind(loop: Loop, tmp_path:
     for _ in range(20):
         with pytest.raises(SessionDamaged):
             later.sessions.follow(S, 0)
-    assert open_files() == before
+    assert open_files() <= before
 
 
 def test_a_full_disk_while_a_killed_turn_is_completed_wedges_nothing(loop: Loop, tmp_path: Path) -> None:
