@@ -193,6 +193,20 @@ class ToolCalled:
 
 
 @attrs.frozen(kw_only=True)
+class ApprovalPending:
+    """kind `approval_pending`: the owner is asked about this call. What it is must be fetched from brokerd by id.
+
+    `name` is the target tool; `approval` the id; `expires` when the question lapses.
+    """
+
+    turn: int
+    call: CallId
+    name: str
+    approval: int
+    expires: Timestamp
+
+
+@attrs.frozen(kw_only=True)
 class ToolReturned:
     """kind `tool_returned`: what the model will read. `ok` is false where the call was not carried out."""
 

@@ -25,6 +25,10 @@ class ErrorCode(Enum):
     STATE_UNREADABLE = "state_unreadable"
     STATE_IN_USE = "state_in_use"
     LAGGED = "lagged"
+    NO_APPROVAL = "no_approval"
+    NO_RECORD = "no_record"
+    AUDIT_UNAVAILABLE = "audit_unavailable"
+    GRANTS_INVALID = "grants_invalid"
 
 
 @attrs.frozen(kw_only=True)

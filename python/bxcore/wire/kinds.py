@@ -5,7 +5,7 @@ A kind that is not here is `bad_message`. tests/fixtures/wire/<kind>.json pins t
 
 from collections.abc import Mapping
 
-from bxcore.wire import channel, control, tools
+from bxcore.wire import admin, channel, control, state, tools
 
 KINDS: Mapping[str, type] = {
     "error": control.WireFault,
@@ -26,6 +26,7 @@ KINDS: Mapping[str, type] = {
     "reasoning_delta": channel.ReasoningDelta,
     "text_delta": channel.TextDelta,
     "tool_called": channel.ToolCalled,
+    "approval_pending": channel.ApprovalPending,
     "tool_returned": channel.ToolReturned,
     "turn_notice": channel.TurnNotice,
     "step_usage": channel.StepUsage,
@@ -47,6 +48,31 @@ KINDS: Mapping[str, type] = {
     "tool_result": tools.ToolResult,
     "tool_failed": tools.ToolFailed,
     "tool_denied": tools.ToolDenied,
+    # admin.sock, to brokerd
+    "approval_list": admin.ApprovalList,
+    "approval_show": admin.ApprovalShow,
+    "approval_answer": admin.ApprovalAnswer,
+    "grants_check": admin.GrantsCheck,
+    "grants_test": admin.GrantsTest,
+    "grants_explain": admin.GrantsExplain,
+    "grants_suggest": admin.GrantsSuggest,
+    "session_rebuild": admin.SessionRebuild,
+    "broker_status": admin.BrokerStatus,
+    # admin.sock, from brokerd
+    "approval_summary": admin.ApprovalSummary,
+    "approval_list_end": admin.ApprovalListEnd,
+    "approval_text": admin.ApprovalText,
+    "approval_shown": admin.ApprovalShown,
+    "approval_outcome": admin.ApprovalOutcome,
+    "grant_finding": admin.GrantFinding,
+    "grants_check_end": admin.GrantsCheckEnd,
+    "grant_reason": admin.GrantReason,
+    "grants_verdict": admin.GrantsVerdict,
+    "grant_suggestion": admin.GrantSuggestion,
+    "broker_status_report": admin.BrokerStatusReport,
+    # state.sock and admin.sock
+    "session_state_ask": state.SessionStateAsk,
+    "session_state_report": state.SessionStateReport,
 }
 
 KIND_OF: Mapping[type, str] = {message: kind for kind, message in KINDS.items()}

@@ -49,9 +49,9 @@ class ToolRequest:
 
 @attrs.frozen(kw_only=True)
 class ToolPending:
-    """kind `tool_pending`, never final: the owner is being asked."""
+    """kind `tool_pending`, never final: the owner is being asked. `approval` is the seq of the decision record."""
 
-    approval: str
+    approval: int
     expires: Timestamp
 
 

@@ -1,0 +1,185 @@
+"""The audit log's records and its file names: what brokerd writes and bxctl reads.
+
+One record per line of audit/YYYY-MM-DD.jsonl, each naming the hash of the line before it
+(bxcore.chain). Results are recorded by hash and size: a secret that was read must not be copied here.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import date
+from enum import Enum
+from pathlib import PurePath
+
+import attrs
+
+from bxcore import convert, strictjson
+from bxcore.ids import CallId, Hash32, SessionId
+from bxcore.timestamp import Timestamp
+from bxcore.wire.admin import ApprovalEnding, Verdict
+from bxcore.wire.tools import DataClass, DenyReason
+
+TAG = "event"
+
+_FILE_NAME = re.compile(r"(\d{4})-(\d{2})-(\d{2})\.jsonl")
+
+
+class RunEnding(Enum):
+    """How the run of a call ended. UNKNOWN: brokerd died meanwhile, so its effect is not known."""
+
+    DONE = "done"
+    TOOL_ERROR = "tool_error"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@attrs.frozen(kw_only=True)
+class Decided:
+    """event `decision`: what policy said about one request. `arguments` is what loopd sent, whole.
+
+    `canonical` and `path` are None where the arguments could not be read; `grants` is the digest of
+    all grant files; `path` is the resolved one that was judged, `host` a `name:port`.
+    """
+
+    seq: int
+    time: Timestamp
+    prev: Hash32
+    session: SessionId
+    call: CallId
+    tool: str
+    arguments: str
+    canonical: Hash32 | None
+    path: str | None
+    host: str | None
+    taint: DataClass
+    untrusted: bool
+    verdict: Verdict
+    grant: str | None
+    grant_hash: Hash32 | None
+    grants: Hash32 | None
+    reason: DenyReason | None
+    detail: str | None
+
+
+@attrs.frozen(kw_only=True)
+class Answered:
+    """event `approval`: how the question about decision `decision` ended, and with which grant and labels.
+
+    `approver` is `bxctl` or a channel's user id; `post` the channel's post; `reason` the owner's words.
+    """
+
+    seq: int
+    time: Timestamp
+    prev: Hash32
+    decision: int
+    ending: ApprovalEnding
+    approver: str | None
+    post: str | None
+    reason: str | None
+    grant: str | None
+    grant_hash: Hash32 | None
+    taint: DataClass
+    untrusted: bool
+
+
+@attrs.frozen(kw_only=True)
+class Started:
+    """event `started`: the container of decision `decision` is about to run. `plan` hashes all of its settings."""
+
+    seq: int
+    time: Timestamp
+    prev: Hash32
+    decision: int
+    image: str
+    plan: Hash32
+
+
+@attrs.frozen(kw_only=True)
+class Ended:
+    """event `result`: what came back, by hash and size in bytes, and the labels that it was given.
+
+    `taint_after` and `untrusted_after` are the session's. `exit` is None where nothing exited.
+    """
+
+    seq: int
+    time: Timestamp
+    prev: Hash32
+    decision: int
+    session: SessionId
+    ending: RunEnding
+    exit: int | None
+    size: int
+    sha256: Hash32
+    truncated: bool
+    data_class: DataClass
+    untrusted: bool
+    taint_after: DataClass
+    untrusted_after: bool
+
+
+@attrs.frozen(kw_only=True)
+class Recovered:
+    """event `recovery`: the line before this one was torn or unreadable; it is kept, and described here."""
+
+    seq: int
+    time: Timestamp
+    prev: Hash32
+    file: str
+    line: int
+    bytes: int
+    sha256: Hash32
+
+
+@attrs.frozen(kw_only=True)
+class BreakAccepted:
+    """event `accepted_break`: the owner accepted that the chain is broken at `file`:`line`.
+
+    `last_good` is the seq of the last record that verified and `found` what was wrong.
+    """
+
+    seq: int
+    time: Timestamp
+    prev: Hash32
+    file: str
+    line: int
+    last_good: int
+    found: str
+
+
+Record = Decided | Answered | Started | Ended | Recovered | BreakAccepted
+
+EVENTS: Mapping[str, type[Record]] = {
+    "decision": Decided,
+    "approval": Answered,
+    "started": Started,
+    "result": Ended,
+    "recovery": Recovered,
+    "accepted_break": BreakAccepted,
+}
+EVENT_OF: Mapping[type, str] = {record: event for event, record in EVENTS.items()}
+
+
+def encode(record: Record) -> bytes:
+    """Return the stored line of `record`, without its newline."""
+    return strictjson.dumps(convert.unstructure_tagged(record, EVENT_OF, tag=TAG))
+
+
+def decode(line: bytes) -> Record:
+    """Return the record of a stored line. Raises BadMessage."""
+    return convert.structure_tagged(strictjson.loads(line), EVENTS, tag=TAG)
+
+
+def file_name(day: date) -> str:
+    """Return the name of the log file of `day` (UTC)."""
+    return f"{day.isoformat()}.jsonl"
+
+
+def is_log_file(name: str) -> bool:
+    """Whether `name` is that of an audit log file: a real day of the calendar, nothing else."""
+    match = _FILE_NAME.fullmatch(PurePath(name).name)
+    if match is None or not name.isascii():
+        return False
+    try:
+        date(*map(int, match.groups()))
+    except ValueError:
+        return False
+    return True
