@@ -92,8 +92,14 @@ class Connection:
         """Leave; what the role was doing for us it may notice or finish."""
         self._socket.close()
 
-    def request(self, message: object, *, idle_ms: int) -> Iterator[Envelope]:
+    def fileno(self) -> int:
+        """The socket's descriptor, for waiting with select; -1 once it is closed."""
+        return self._socket.fileno()
+
+    def request(self, message: object, *, idle_ms: int = FRAME_MS, number: int | None = None) -> Iterator[Envelope]:
         """Send `message` at once and return its frames, each within `idle_ms` of the one before.
+
+        `number` is the envelope's id where the caller has one of his own.
 
         An iteration that is given up, or that raises anything but RemoteFault, closes the connection:
         the frames that are still to come would be taken for the next answer.
@@ -103,7 +109,7 @@ class Connection:
         if self._pending:
             raise RuntimeError("the answers to the request before were not read to their end")
         self._pending = True
-        self._last_id += 1
+        self._last_id = self._last_id + 1 if number is None else number
         payload = envelope.encode(Envelope(id=self._last_id, final=True, msg=message))
         try:
             frame.send(self._socket, payload, Deadline.after(self._clock, milliseconds=SEND_MS))

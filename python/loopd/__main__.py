@@ -20,7 +20,7 @@ from bxcore.server import Door, Server
 from bxcore.settings.loopd import LoopdSettings
 from bxcore.wire.channel import WaitReason
 from loopd import baseline, selftest, statedir, toolbox
-from loopd.brokerport import NoBroker
+from loopd.brokerport import Broker, BrokerPort, NoBroker
 from loopd.cancel import CancelToken
 from loopd.channel import RESERVED, RESERVED_CONNECTIONS, Channel
 from loopd.llama import ModelServer
@@ -91,8 +91,16 @@ def _parts(settings: LoopdSettings, zone: ZoneInfo) -> tuple[Parts, ServerWatch]
         return _test(server, settings, gate, clock, cancel=cancel, on_wait=on_wait)
 
     watch = ServerWatch(server=server, settings=settings, clock=clock, test=test)
-    box = toolbox.Toolbox(clock=clock, broker=NoBroker(), zone=zone)
+    box = toolbox.Toolbox(
+        clock=clock, broker=_broker(settings, clock), zone=zone, found=(toolbox.ECHO, *toolbox.remote())
+    )
     return Parts(clock=clock, settings=settings, server=server, gate=gate, toolbox=box, watch=watch), watch
+
+
+def _broker(settings: LoopdSettings, clock: Clock) -> BrokerPort:
+    if settings.broker.socket is None:
+        return NoBroker()
+    return Broker(socket=settings.broker.socket, clock=clock, timeout_ms=settings.broker.timeout_ms)
 
 
 def _test(

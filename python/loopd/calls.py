@@ -7,7 +7,8 @@ Threads: runs in its turn's thread.
 from bxcore import logs
 from bxcore.errors import UpstreamError
 from bxcore.ids import CallId
-from bxcore.wire.channel import ToolCalled, ToolReturned, TurnEnding
+from bxcore.wire.channel import ApprovalPending, ToolCalled, ToolReturned, TurnEnding
+from bxcore.wire.tools import ToolPending
 from loopd import runaway
 from loopd.cancel import CancelToken
 from loopd.modelfaults import Cancelled
@@ -66,7 +67,13 @@ class CallRunner:
 
     def _carry_out(self, checked: CheckedCall, number: CallId) -> tuple[Outcome, TurnEnding | None]:
         try:
-            outcome = self._parts.toolbox.run(checked, session=self._session.id, number=number, cancel=self._cancel)
+            outcome = self._parts.toolbox.run(
+                checked,
+                session=self._session.id,
+                number=number,
+                cancel=self._cancel,
+                on_pending=lambda pending: self._tell_pending(checked.name, number, pending),
+            )
         except Cancelled:
             stopped = "stopped by the owner; whether it took effect is not known"
             return Outcome(ok=False, content=stopped), TurnEnding.CANCELLED
@@ -74,6 +81,10 @@ class CallRunner:
             log.warning("tool call failed session=%s call=%d code=%s", self._session.id, number, fault.code)
             return Outcome(ok=False, content="the broker could not be reached; the call was not carried out"), None
         return outcome, None
+
+    def _tell_pending(self, name: str, number: CallId, pending: ToolPending) -> None:
+        approval, expires = pending.approval, pending.expires
+        self._tell(ApprovalPending(turn=self._turn, call=number, name=name, approval=approval, expires=expires))
 
     def _record(self, call: ToolCall, name: str, number: CallId, outcome: Outcome) -> None:
         content, truncated = self._capped(number, outcome)

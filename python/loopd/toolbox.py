@@ -13,11 +13,12 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
+from bxcore import tools
 from bxcore.deadline import Clock
 from bxcore.ids import CallId, SessionId
 from bxcore.wire.tools import DataClass, ToolDenied, ToolFailed, ToolRequest, ToolResult
 from loopd import arguments
-from loopd.brokerport import BrokerPort
+from loopd.brokerport import BrokerPort, OnPending
 from loopd.cancel import CancelToken
 from loopd.records import ToolCall
 
@@ -101,6 +102,14 @@ def core_schemas() -> str:
     return json.dumps(functions, ensure_ascii=False, separators=(",", ":"))
 
 
+def remote() -> tuple[Tool, ...]:
+    """The tools that brokerd decides about, as the model is told of them."""
+    return tuple(
+        Tool(name=kind.name, description=kind.description, parameters=tools.schema(kind.name))
+        for kind in tools.TOOLS.values()
+    )
+
+
 class Toolbox:
     """The tools of this loopd: the core ones, and those that find_tool can find."""
 
@@ -125,14 +134,16 @@ class Toolbox:
         except arguments.BadArguments as fault:
             return RefusedCall(name=call.name, reason=f"not run: {fault}", canonical=same)
 
-    def run(self, call: CheckedCall, *, session: SessionId, number: CallId, cancel: CancelToken) -> Outcome:
-        """Carry out a checked call. Raises Cancelled, or UpstreamError where the broker is away."""
+    def run(
+        self, call: CheckedCall, *, session: SessionId, number: CallId, cancel: CancelToken, on_pending: OnPending
+    ) -> Outcome:
+        """Carry out a checked call. Raises Cancelled, or UpstreamError where the broker cannot be asked."""
         local = self._local.get(call.name)
         if local is not None:
             return local(call.arguments)
         text = json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
         request = ToolRequest(session=session, call=number, tool=call.name, arguments=text)
-        match self._broker.run(request, cancel=cancel):
+        match self._broker.run(request, cancel=cancel, on_pending=on_pending):
             case ToolResult() as result:
                 return Outcome(
                     ok=True,
@@ -217,6 +228,6 @@ def _fits(tool: Tool, given: dict[str, Any]) -> None:
             f"{tool.name} takes these arguments: {wanted}; {len(missing)} missing, {len(extra)} unknown"
         )
     for name, schema in properties.items():
-        wanted_type = _TYPES.get(schema["type"])
+        wanted_type = _TYPES.get(str(schema.get("type")))
         if name in given and wanted_type is not None and type(given[name]) is not wanted_type:
             raise arguments.BadArguments(f"{tool.name}: the argument {name} must be of type {schema['type']}")

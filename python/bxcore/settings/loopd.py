@@ -72,6 +72,15 @@ class Infer:
 
 
 @attrs.frozen(kw_only=True)
+class Broker:
+    """The way to brokerd. Without a socket every tool call is denied."""
+
+    socket: Path | None = None
+    timeout_ms: int = attrs.field(default=150_000, validator=_wait)
+    """For a call that nobody is asked about, and for one after the owner was asked; above every tool's own limit."""
+
+
+@attrs.frozen(kw_only=True)
 class Expect:
     """What the start-up self-test compares the server with. The server's flags are the owner's."""
 
@@ -146,6 +155,7 @@ class LoopdSettings:
     """Directory that holds sessions/."""
     listen: Listen
     infer: Infer
+    broker: Broker = Broker()
     expect: Expect = Expect()
     slots: Slots = Slots()
     sampling: Sampling = Sampling()

@@ -6,11 +6,12 @@ import pytest
 from bxcore.errors import UpstreamError
 from bxcore.ids import SessionId
 from bxcore.settings.loopd import Limits
-from bxcore.wire.channel import ToolCalled, ToolReturned, TurnEnding
-from bxcore.wire.tools import DataClass, ToolRequest
+from bxcore.timestamp import Timestamp
+from bxcore.wire.channel import ApprovalPending, ToolCalled, ToolReturned, TurnEnding
+from bxcore.wire.tools import DataClass, ToolPending, ToolRequest
 from bxcore.wire.tools import ToolResult as BrokerResult
 from loopd import runaway
-from loopd.brokerport import Answer
+from loopd.brokerport import Answer, OnPending
 from loopd.cancel import CancelToken
 from loopd.modelfaults import Cancelled
 from loopd.records import Assistant, ToolResult
@@ -33,9 +34,12 @@ class HandBroker:
     def __init__(self) -> None:
         self.asked: list[ToolRequest] = []
         self.act: Callable[[ToolRequest, CancelToken], Answer] = lambda *_: page("page")
+        self.questions: list[ToolPending] = []
 
-    def run(self, request: ToolRequest, *, cancel: CancelToken) -> Answer:
+    def run(self, request: ToolRequest, *, cancel: CancelToken, on_pending: OnPending) -> Answer:
         self.asked.append(request)
+        for question in self.questions:
+            on_pending(question)
         return self.act(request, cancel)
 
 
@@ -119,6 +123,18 @@ def test_the_call_is_on_disk_before_the_tool_runs(loop: Loop, broker: HandBroker
     (reply,) = [record for record in on_disk if isinstance(record, Assistant)]
     assert reply.tool_calls[0].arguments == '{"name":"remote","arguments":{"n":"1"}}'
     assert call == results(loop)[0].call
+
+
+def test_a_question_to_the_owner_is_told_between_the_call_and_its_result(loop: Loop, broker: HandBroker) -> None:
+    broker.questions = [ToolPending(approval=42, expires=Timestamp(9_000))]
+    loop.model.expect(calls(remote()))
+    said = loop.say("?")
+    (pending,) = of(said, ApprovalPending)
+    assert pending == ApprovalPending(
+        turn=1, call=results(loop)[0].call, name="remote", approval=42, expires=Timestamp(9_000)
+    )
+    around = [type(event) for event in said.events if isinstance(event, (ToolCalled, ApprovalPending, ToolReturned))]
+    assert around == [ToolCalled, ApprovalPending, ToolReturned]
 
 
 def test_labels_are_those_of_whoever_ran_the_tool(loop: Loop, broker: HandBroker) -> None:

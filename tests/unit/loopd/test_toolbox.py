@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bxcore.ids import CallId, SessionId
 from bxcore.wire.tools import DataClass, DenyReason, ToolDenied, ToolFailed, ToolRequest, ToolResult
 from loopd import arguments, toolbox
-from loopd.brokerport import Answer, BrokerPort, NoBroker
+from loopd.brokerport import Answer, BrokerPort, NoBroker, OnPending
 from loopd.cancel import CancelToken
 from loopd.records import ToolCall
 from loopd.toolbox import CheckedCall, Outcome, RefusedCall, Tool, Toolbox
@@ -36,7 +36,7 @@ class FakeBroker:
         self._answer = answer
         self.asked: list[ToolRequest] = []
 
-    def run(self, request: ToolRequest, *, cancel: CancelToken) -> Answer:
+    def run(self, request: ToolRequest, *, cancel: CancelToken, on_pending: OnPending) -> Answer:
         self.asked.append(request)
         return self._answer
 
@@ -64,7 +64,7 @@ def run(call: ToolCall, *, broker: BrokerPort | None = None, zone: str = "UTC") 
     tools = box(broker=broker, zone=zone)
     checked = tools.check(call)
     assert isinstance(checked, CheckedCall), checked
-    return tools.run(checked, session=SessionId("s"), number=CallId(5), cancel=CancelToken())
+    return tools.run(checked, session=SessionId("s"), number=CallId(5), cancel=CancelToken(), on_pending=lambda _: None)
 
 
 # -- what the model is told -------------------------------------------------------------------------
