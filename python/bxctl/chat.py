@@ -16,6 +16,7 @@ from bxcore.wire import channel
 from bxctl import chat_terminal, loopport, message, render, transcript
 from bxctl.events import TurnView, Wishes
 from bxctl.exits import Exit
+from bxctl.question import Questioner
 from bxctl.render import Ink
 from bxctl.turns import LEAVE_WITHIN_MS, Leave, TurnRun
 from bxctl.world import World
@@ -149,6 +150,7 @@ class Chat:
             session=session,
             new=self._session is None,
             wait_ms=self._options.wait_ms,
+            ask=Questioner(self._world.admin, self._screen, self._world.home).ask,
         )
         keyboard = sys.stdin.fileno()
         with chat_terminal.keys_held(keyboard, self._screen.control, paste=self._has_paste):

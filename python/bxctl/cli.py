@@ -25,6 +25,9 @@ Examples:
   git diff | bxctl chat               everything piped in is one message
   bxctl chat --session ID             go on where you left off
   bxctl cache                         did the model read again what it should remember?
+  bxctl approvals                     which tool calls wait for my answer?
+  bxctl approve 42                    let one of them run, once
+  bxctl grants explain 42             why was it decided like that?
   bxctl doctor                        is everything as it must be?
 
 \b
@@ -36,6 +39,8 @@ In a checkout of Boxmaker:
 Where things lie:
   BOXMAKER_HOME or --home, else {home}
     run/loop-owner/loop.sock          the socket on which loopd listens for bxctl
+    run/admin/admin.sock              the socket on which brokerd does
+    audit/                            every decision and every run, one file a day (brokerd's)
     sessions/                         every conversation, one folder each (loopd's)
     bxctl-history                     what you typed in chat
   etc/ there, else /etc/boxmaker      one TOML file per role: bxctl config check
@@ -182,6 +187,140 @@ def cache(where: Home, *, session: str | None, json: bool) -> int:
     from bxctl import world
 
     return verb.show(world.of_process(where), session=session, json=json)
+
+
+@main.command()
+@_json
+@_pass_home
+def approvals(where: Home, *, json: bool) -> int:
+    """Show every tool call that waits for your answer, whole."""
+    from bxctl import approvals as verb
+    from bxctl import world
+
+    return verb.show_all(world.of_process(where), json=json)
+
+
+@main.command()
+@click.argument("approval", metavar="NUMBER", type=click.IntRange(1))
+@_json
+@_pass_home
+def approve(where: Home, *, approval: int, json: bool) -> int:
+    """Show one waiting call and let it run, once."""
+    from bxctl import approvals as verb
+    from bxctl import world
+
+    return verb.answer(world.of_process(where), approval=approval, approve=True, reason=None, json=json)
+
+
+@main.command()
+@click.argument("approval", metavar="NUMBER", type=click.IntRange(1))
+@click.argument("reason", required=False)
+@_json
+@_pass_home
+def deny(where: Home, *, approval: int, reason: str | None, json: bool) -> int:
+    """Show one waiting call and refuse it; the model is told REASON."""
+    from bxctl import approvals as verb
+    from bxctl import world
+
+    return verb.answer(world.of_process(where), approval=approval, approve=False, reason=reason, json=json)
+
+
+@main.group()
+def grants() -> None:
+    """Look at what you allow, and try it out."""
+
+
+@grants.command("check")
+@_json
+@_pass_home
+def grants_check(where: Home, *, json: bool) -> int:
+    """Say what is wrong with the grants, and which can never matter."""
+    from bxctl import grants as verb
+    from bxctl import world
+
+    return verb.check(world.of_process(where), json=json)
+
+
+@grants.command("test")
+@click.option("--tool", required=True, metavar="NAME", help="The tool that would be called.")
+@click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="One argument; a number stays a number.")
+@click.option("--arguments", metavar="JSON", help="All arguments as one JSON object, instead of --arg.")
+@click.option(
+    "--taint",
+    type=click.Choice(["public", "private", "secret"]),
+    default="private",
+    help="What the session has seen (private).",
+)
+@click.option("--untrusted/--trusted", default=False, help="Whether it has read untrusted text (no).")
+@_json
+@_pass_home
+def grants_test(
+    where: Home, *, tool: str, pairs: tuple[str, ...], arguments: str | None, taint: str, untrusted: bool, json: bool
+) -> int:
+    """Say what would be decided about a call, and why. Runs nothing."""
+    from bxcore.wire.tools import DataClass
+    from bxctl import grants as verb
+    from bxctl import message, world
+
+    if arguments is not None and pairs:
+        raise click.UsageError("--arg and --arguments exclude each other")
+    text = arguments if arguments is not None else message.arguments(tool, pairs)
+    return verb.test(
+        world.of_process(where), tool=tool, arguments=text, taint=DataClass(taint), untrusted=untrusted, json=json
+    )
+
+
+@grants.command("explain")
+@click.argument("seq", metavar="NUMBER", type=click.IntRange(1))
+@_json
+@_pass_home
+def grants_explain(where: Home, *, seq: int, json: bool) -> int:
+    """Say why a recorded decision came out as it did, grant by grant."""
+    from bxctl import grants as verb
+    from bxctl import world
+
+    return verb.explain(world.of_process(where), seq=seq, json=json)
+
+
+@grants.command("suggest")
+@click.argument("seq", metavar="NUMBER", type=click.IntRange(1))
+@_json
+@_pass_home
+def grants_suggest(where: Home, *, seq: int, json: bool) -> int:
+    """Print the narrowest grant for a denied call. Writes nothing: that is for you to do."""
+    from bxctl import grants as verb
+    from bxctl import world
+
+    return verb.suggest(world.of_process(where), seq=seq, json=json)
+
+
+@main.group()
+def broker() -> None:
+    """See how the broker is, and what it knows of a session."""
+
+
+@broker.command("status")
+@_json
+@_pass_home
+def broker_status(where: Home, *, json: bool) -> int:
+    """Say whether calls are decided, and which limits hold."""
+    from bxctl import brokerstate as verb
+    from bxctl import world
+
+    return verb.status(world.of_process(where), json=json)
+
+
+@broker.command("session")
+@click.argument("session", metavar="ID")
+@click.option("--rebuild", is_flag=True, help="Compute it again from the audit log first.")
+@_json
+@_pass_home
+def broker_session(where: Home, *, session: str, rebuild: bool, json: bool) -> int:
+    """Say what a session has seen: how secret, and whether untrusted."""
+    from bxctl import brokerstate as verb
+    from bxctl import world
+
+    return verb.session(world.of_process(where), session=session, rebuild=rebuild, json=json)
 
 
 @main.command()

@@ -98,10 +98,8 @@ class TurnView:
                 self._think(event.step, event.text)
             case channel.TextDelta():
                 self._speak(event.step, event.text)
-            case channel.ToolCalled():
-                self._call(event)
-            case channel.ToolReturned():
-                self._result(event)
+            case channel.ToolCalled() | channel.ApprovalPending() | channel.ToolReturned():
+                self._tool(event)
             case channel.TurnNotice():
                 self.tell(f"{event.text} [{event.code}]")
             case channel.StepUsage():
@@ -186,6 +184,15 @@ class TurnView:
 
     # -- tools -----------------------------------------------------------------------------------
 
+    def _tool(self, event: channel.ToolCalled | channel.ApprovalPending | channel.ToolReturned) -> None:
+        match event:
+            case channel.ToolCalled():
+                self._call(event)
+            case channel.ApprovalPending():
+                self._question(event)
+            case channel.ToolReturned():
+                self._result(event)
+
     def _call(self, event: channel.ToolCalled) -> None:
         self._end_blocks()
         head = self._aside.glyph("· ", "- ")
@@ -194,6 +201,11 @@ class TurnView:
         words = render.clip_line(event.arguments, self._aside, used=len(head) + len(name) + room_for_result)
         self._aside.write(f"{head}{name} {words}", Ink.DIM)
         self._open_call = event.call
+
+    def _question(self, event: channel.ApprovalPending) -> None:
+        self._end_blocks()
+        name = render.clip(render.safe_line(event.name[: _NAME_CUT + 1]), _NAME_CUT, unicode=self._aside.unicode)
+        self._aside.line(f"{name} waits for your answer to question {event.approval}", Ink.WARN)
 
     def _result(self, event: channel.ToolReturned) -> None:
         arrow = self._aside.glyph("→", "->")

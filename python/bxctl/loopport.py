@@ -4,8 +4,8 @@ Every request has a connection of its own: a turn's events may be streaming on a
 Errors: UpstreamError where loopd is away or refuses (the refusal's code is loopd's).
 """
 
-from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol
 
 from bxcore import client
 from bxcore.deadline import Clock, Deadline
@@ -13,30 +13,22 @@ from bxcore.errors import BoxmakerError, UpstreamError
 from bxcore.ids import SessionId
 from bxcore.wire import channel
 from bxctl.blocks import Status
+from bxctl.port import HomeMissing, Port
 from bxctl.render import Screen, safe_line
 from bxctl.sockets import Home
 
-ANSWER_MS = 10_000
-"""How long loopd may take for the next frame of an answer that is not a turn."""
 TURN_MS = 180_000
 """How long a turn may be silent before we look whether loopd still lives."""
 SELF_TEST_MS = 600_000
 """One check of the self-test may read a prompt on a slow machine."""
 
 _POLL_SECONDS = 0.5
-T = TypeVar("T")
 
 
 class LoopAway(UpstreamError):
     """loopd could not be reached, or did not get ready, within the time the owner gave it."""
 
     code = "loopd_away"
-
-
-class HomeMissing(UpstreamError):
-    """Nobody can listen below a directory that does not exist."""
-
-    code = "home_missing"
 
 
 class HasStatus(Protocol):
@@ -47,34 +39,11 @@ class HasStatus(Protocol):
         ...
 
 
-class LoopPort:
+class LoopPort(Port):
     """loopd's owner socket. Safe to share: it keeps no connection."""
 
     def __init__(self, home: Home, clock: Clock) -> None:
-        self._home = home
-        self._clock = clock
-
-    def ask(self, message: object, *, idle_ms: int = ANSWER_MS) -> Iterator[object]:
-        """Yield the messages of the answer, the final one last."""
-        with self._connection() as connection:
-            for envelope in connection.request(message, idle_ms=idle_ms):
-                yield envelope.msg
-
-    def _connection(self) -> client.Connection:
-        try:
-            return client.Connection(self._home.loop_socket, clock=self._clock)
-        except (client.PeerAway, client.PeerDenied) as error:
-            if isinstance(error, client.PeerAway) and not self._home.path.is_dir():
-                raise HomeMissing(f"there is no directory {self._home.path}; is --home right?") from error
-            # The code in brackets, which names the entry, follows every message of ours.
-            raise type(error)(error.detail.removesuffix(f"; see docs/runbook.md#{error.code}")) from error
-
-    def one(self, message: object, answer: type[T], *, idle_ms: int = ANSWER_MS) -> T:
-        """Return the answer of a request that has exactly one."""
-        for received in self.ask(message, idle_ms=idle_ms):
-            if isinstance(received, answer):
-                return received
-        raise UpstreamError(f"loopd did not answer with {answer.__name__}")
+        super().__init__(home, home.loop_socket, clock)
 
     def status(self) -> channel.LoopStatusReport:
         """Return how loopd is; it answers this before it is ready."""

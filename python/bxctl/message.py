@@ -1,9 +1,11 @@
 """The owner's text and the session it goes to: checked here, before loopd is asked. Pure but for the id."""
 
+import re
 import secrets
-from typing import BinaryIO
+from collections.abc import Sequence
+from typing import Any, BinaryIO
 
-from bxcore import ids, strictjson
+from bxcore import ids, strictjson, tools
 from bxcore.deadline import Clock
 from bxcore.errors import BoxmakerError
 from bxcore.frame import MAX_FRAME
@@ -16,6 +18,9 @@ _ENVELOPE_BYTES = 1_024
 
 MAX_SPELLED_BYTES = MAX_FRAME - _ENVELOPE_BYTES
 """What a text may take once it is spelled as JSON."""
+
+
+_INTEGER = re.compile(r"-?[0-9]{1,15}")
 
 
 class Unsendable(BoxmakerError):
@@ -74,3 +79,28 @@ def new_session(clock: Clock) -> SessionId:
     moment = to_text(clock.now_ms())  # 2026-11-30T10:26:00.000Z
     day, time = moment[:10].replace("-", ""), moment[11:19].replace(":", "")
     return ids.session_id(f"{day}-{time}-{secrets.token_hex(2)}")
+
+
+def arguments(tool: str, pairs: Sequence[str]) -> str:
+    """Return the JSON object that NAME=VALUE `pairs` spell, typed as `tool` wants them; raise Unsendable."""
+    properties = _properties(tool)
+    found: dict[str, str | int] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise Unsendable("an argument is written NAME=VALUE")
+        if name in found:
+            raise Unsendable(f"the argument {name} is given twice")
+        whole = properties.get(name) == "integer" and _INTEGER.fullmatch(value)
+        found[name] = int(value) if whole else value
+    try:
+        return strictjson.dumps(dict(found)).decode()
+    except ValueError:
+        raise Unsendable("an argument is not valid UTF-8") from None
+
+
+def _properties(tool: str) -> dict[str, object]:
+    if tool not in tools.TOOLS:
+        return {}
+    found: Any = tools.schema(tool)["properties"]
+    return {name: entry["type"] for name, entry in found.items()}

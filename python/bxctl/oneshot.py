@@ -5,17 +5,20 @@ goes to standard error.
 """
 
 import sys
+from collections.abc import Callable
 
 import attrs
 
 from bxcore.client import RemoteFault
-from bxcore.wire.channel import TurnEnded, TurnEnding
+from bxcore.errors import BoxmakerError
+from bxcore.wire.channel import ApprovalPending, TurnEnded, TurnEnding
 from bxcore.wire.control import ErrorCode, WireFault
-from bxctl import loopport, message
+from bxctl import loopport, message, render
+from bxctl.approvals import show_block
 from bxctl.events import JsonView, TurnView, View, Wishes, ending_line
 from bxctl.exits import Exit
 from bxctl.render import Ink, Screen
-from bxctl.turns import Leave, TurnRun
+from bxctl.turns import Ask, Leave, TurnRun
 from bxctl.world import World
 
 
@@ -37,7 +40,15 @@ def run(world: World, errand: Errand) -> int:
     session = message.session(errand.session) if errand.session else message.new_session(world.clock)
     loopport.wait_visibly(world.port, world.errors, world.clock, wait_ms=errand.wait_ms, pause=world.pause)
     view = _view(world, errand)
-    turn = TurnRun(world.port, view, world.clock, session=session, new=not errand.session, wait_ms=errand.wait_ms)
+    turn = TurnRun(
+        world.port,
+        view,
+        world.clock,
+        session=session,
+        new=not errand.session,
+        wait_ms=errand.wait_ms,
+        ask=_leave_open if errand.json else _teller(world),
+    )
     try:
         return _exit(turn.run(text), world, errand)
     except Leave:
@@ -47,6 +58,29 @@ def run(world: World, errand: Errand) -> int:
         if errand.json:
             view.show(WireFault(code=ErrorCode(fault.code), detail=fault.detail))
         raise
+
+
+def _leave_open(_event: ApprovalPending, _still_open: Callable[[], bool]) -> None:
+    """The program that reads the events knows what to do, or asks brokerd itself."""
+
+
+def _teller(world: World) -> Ask:
+    """Show a question on standard error, however quiet we are, and ask nothing: standard input was the message."""
+
+    def tell(event: ApprovalPending, still_open: Callable[[], bool]) -> None:
+        try:
+            block, _ = world.admin.block(event.approval)
+        except BoxmakerError as error:
+            if still_open():
+                world.errors.line(
+                    f"question {event.approval} cannot be shown: {render.safe_line(str(error))}", Ink.WARN
+                )
+            return
+        show_block(world.errors, block)
+        yes, no = (world.home.command(f"{verb} {event.approval}") for verb in ("approve", "deny"))
+        world.errors.line(f"waiting for an answer: {yes}   or   {no}", Ink.DIM)
+
+    return tell
 
 
 def _text(world: World, errand: Errand) -> str:

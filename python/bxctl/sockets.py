@@ -19,6 +19,16 @@ class Home:
         return self.path / "run" / "loop-owner" / "loop.sock"
 
     @property
+    def admin_socket(self) -> Path:
+        """The socket on which brokerd serves bxctl."""
+        return self.path / "run" / "admin" / "admin.sock"
+
+    @property
+    def audit(self) -> Path:
+        """Brokerd's audit log, one file a day."""
+        return self.path / "audit"
+
+    @property
     def history(self) -> Path:
         """What the owner typed in `bxctl chat`."""
         return self.path / "bxctl-history"

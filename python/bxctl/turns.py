@@ -10,7 +10,7 @@ import contextlib
 import queue
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from types import FrameType
 
@@ -78,12 +78,29 @@ def ctrl_c_into(inbox: Inbox) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+Ask = Callable[[channel.ApprovalPending, Callable[[], bool]], None]
+"""Shows a question to the owner. The function it gets says whether the question is still open."""
+
+
+def _nobody_asks(_event: channel.ApprovalPending, _still_open: Callable[[], bool]) -> None:
+    """Leave the question to another program."""
+
+
 class TurnRun:
     """Says one message and follows its turn to the end. Used once, from the main thread."""
 
     def __init__(
-        self, port: LoopPort, view: View, clock: Clock, *, session: SessionId, new: bool, wait_ms: int
+        self,
+        port: LoopPort,
+        view: View,
+        clock: Clock,
+        *,
+        session: SessionId,
+        new: bool,
+        wait_ms: int,
+        ask: Ask = _nobody_asks,
     ) -> None:
+        self._ask = ask
         self._port = port
         self._view = view
         self._clock = clock
@@ -143,6 +160,11 @@ class TurnRun:
             case TurnEnded():
                 self._view.show(item)
                 return item
+            case channel.ApprovalPending():
+                self._losses = 0
+                self._view.show(item)
+                if not self._cancel_wanted:
+                    self._ask(item, self._inbox.empty)
             case _:
                 self._losses = 0
                 self._view.show(item)

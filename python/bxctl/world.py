@@ -1,4 +1,4 @@
-"""What a bxctl command is handed: Boxmaker's home, the clock, the way to loopd, the two output streams."""
+"""What a bxctl command is handed: Boxmaker's home, the clock, the ways to loopd and brokerd, the two output streams."""
 
 import os
 import sys
@@ -8,6 +8,7 @@ from collections.abc import Callable
 import attrs
 
 from bxcore.deadline import Clock, SystemClock
+from bxctl.adminport import AdminPort
 from bxctl.loopport import LoopPort
 from bxctl.render import Screen
 from bxctl.sockets import Home
@@ -20,6 +21,7 @@ class World:
     home: Home
     clock: Clock
     port: LoopPort
+    admin: AdminPort
     screen: Screen
     errors: Screen
     pause: Callable[[float], None]
@@ -32,6 +34,7 @@ def of_process(home: Home) -> World:
         home=home,
         clock=clock,
         port=LoopPort(home, clock),
+        admin=AdminPort(home, clock),
         screen=Screen(sys.stdout, os.environ),
         errors=Screen(sys.stderr, os.environ),
         pause=time.sleep,

@@ -1,0 +1,356 @@
+"""Approvals at the command line and in a conversation: real bxctl, a brokerd and a loopd of the test's own."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import attrs
+import pytest
+
+from bxcore.ids import CallId
+from bxcore.server import Request
+from bxcore.wire import admin, channel
+from bxcore.wire.admin import ApprovalEnding, Verdict
+from bxcore.wire.control import ErrorCode
+from bxcore.wire.state import SessionStateAsk, SessionStateReport
+from bxcore.wire.tools import DataClass, DenyReason
+from tests.fakes import loopd
+from tests.fakes.admin import BLOCK, EXPIRES, HASH, FakeAdmin, settles, shows, summary
+from tests.fakes.loopd import FakeLoopd, called, ended, returned
+from tests.fakes.rolesocket import Script, refuses, replies
+from tests.fakes.terminal import CTRL_C, CTRL_D, ENTER
+from tests.process.bxctl_process import on_terminal, run
+
+PROMPT = "you> "
+NONE_OPEN = refuses(ErrorCode.NO_APPROVAL, "no question of this number is open")
+
+
+def asks(home: Path, show: Script | None = None) -> FakeAdmin:
+    answer = settles(ApprovalEnding.APPROVED)
+    return FakeAdmin(home, {admin.ApprovalShow: show or shows(), admin.ApprovalAnswer: answer})
+
+
+# -- the verbs ----------------------------------------------------------------------------------------
+
+
+def test_approvals_shows_each_open_question_whole(tmp_path: Path) -> None:
+    listing = replies(summary(42), summary(43), admin.ApprovalListEnd(total=2))
+    with FakeAdmin(tmp_path, {admin.ApprovalList: listing, admin.ApprovalShow: shows()}):
+        done = run(tmp_path, "approvals")
+    assert done.returncode == 0
+    assert done.stdout.decode().count(BLOCK.strip()) == 2
+    assert f"bxctl --home {tmp_path} approve 43" in done.stdout.decode()
+
+
+def test_no_open_question_is_said(tmp_path: Path) -> None:
+    with FakeAdmin(tmp_path, {admin.ApprovalList: replies(admin.ApprovalListEnd(total=0))}):
+        done = run(tmp_path, "approvals")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert "Nothing waits" in done.stderr.decode()
+
+
+def test_a_question_answered_while_it_was_listed_is_left_out(tmp_path: Path) -> None:
+    listing = replies(summary(42), admin.ApprovalListEnd(total=1))
+    with FakeAdmin(tmp_path, {admin.ApprovalList: listing, admin.ApprovalShow: NONE_OPEN}):
+        done = run(tmp_path, "approvals")
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+@pytest.mark.parametrize(("verb", "approve"), [("approve", True), ("deny", False)])
+def test_an_answer_names_the_hash_of_what_was_shown(tmp_path: Path, verb: str, approve: bool) -> None:
+    ending = ApprovalEnding.APPROVED if approve else ApprovalEnding.REFUSED
+    with FakeAdmin(tmp_path, {admin.ApprovalShow: shows(), admin.ApprovalAnswer: settles(ending)}) as fake:
+        done = run(tmp_path, verb, "42", *([] if approve else ["wrong file"]))
+    assert done.returncode == 0
+    assert BLOCK.strip() in done.stdout.decode()
+    reason = None if approve else "wrong file"
+    assert fake.of(admin.ApprovalAnswer) == [
+        admin.ApprovalAnswer(id=42, approve=approve, canonical=HASH, reason=reason)
+    ]
+
+
+@pytest.mark.parametrize("ending", [ending for ending in ApprovalEnding if ending is not ApprovalEnding.APPROVED])
+def test_an_approval_that_did_not_take_effect_is_exit_4(tmp_path: Path, ending: ApprovalEnding) -> None:
+    with FakeAdmin(tmp_path, {admin.ApprovalShow: shows(), admin.ApprovalAnswer: settles(ending, "so it is")}):
+        done = run(tmp_path, "approve", "42")
+    assert done.returncode == 4
+    assert "so it is" in done.stdout.decode()
+
+
+def test_a_question_that_came_incompletely_is_not_answered(tmp_path: Path) -> None:
+    scripts = {admin.ApprovalShow: shows(missing=3), admin.ApprovalAnswer: settles(ApprovalEnding.APPROVED)}
+    with FakeAdmin(tmp_path, scripts) as fake:
+        done = run(tmp_path, "approve", "42")
+    assert done.returncode == 3
+    assert fake.of(admin.ApprovalAnswer) == []
+
+
+def test_what_brokerd_shows_is_escaped_once_more(tmp_path: Path) -> None:
+    """Statement 5: nothing rewrites the question on the terminal, not even through a brokerd that forgot to escape."""
+    with FakeAdmin(tmp_path, {admin.ApprovalShow: shows("a\x1b[2Jb\u202ec\n"), admin.ApprovalAnswer: NONE_OPEN}):
+        done = run(tmp_path, "approve", "42")
+    assert "a\\u{001B}[2Jb\\u{202E}c" in done.stdout.decode()
+    assert b"\x1b" not in done.stdout
+
+
+def test_nobody_at_the_socket_is_exit_3_and_names_brokerd(tmp_path: Path) -> None:
+    done = run(tmp_path, "approvals")
+    assert done.returncode == 3
+    assert "brokerd is not running" in done.stderr.decode()
+
+
+def test_json_answers_are_the_frames(tmp_path: Path) -> None:
+    with asks(tmp_path):
+        done = run(tmp_path, "approve", "42", "--json")
+    assert json.loads(done.stdout) == {"kind": "approval_outcome", "id": 42, "ending": "approved", "detail": ""}
+
+
+# -- in a conversation ----------------------------------------------------------------------------------
+
+
+def waits_for(answered: threading.Event, *, ok: bool = True) -> Script:
+    """A turn with a call that the owner is asked about; it goes on once `answered` is set."""
+
+    def script(request: Request) -> None:
+        request.answer(loopd.accepted(request), final=False)
+        request.answer(called("write_file", '{"path":"/srv/notes/a.txt"}'), final=False)
+        pending = channel.ApprovalPending(turn=1, call=CallId(1), name="write_file", approval=42, expires=EXPIRES)
+        request.answer(pending, final=False)
+        assert answered.wait(60)
+        request.answer(returned("write_file", "done" if ok else "denied: approval_refused", ok=ok), final=False)
+        request.answer(ended("It is written."), final=True)
+
+    return script
+
+
+def setting(answered: threading.Event, script: Script) -> Script:
+    def both(request: Request) -> None:
+        script(request)
+        answered.set()
+
+    return both
+
+
+def test_typing_the_number_approves_what_was_shown(tmp_path: Path) -> None:
+    answered = threading.Event()
+    scripts = {
+        admin.ApprovalShow: shows(),
+        admin.ApprovalAnswer: setting(answered, settles(ApprovalEnding.APPROVED)),
+    }
+    with (
+        FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered)}),
+        FakeAdmin(tmp_path, scripts) as fake,
+        on_terminal(tmp_path, "chat") as screen,
+    ):
+        screen.expect(PROMPT)
+        screen.send("write it" + ENTER)
+        screen.expect(
+            r"write_file waits for your answer to question 42.*write_file asks to run.*Type 42 to approve.*42\? "
+        )
+        screen.send("yes" + ENTER)
+        screen.expect(r"that answers nothing.*42\? ")
+        screen.send("42" + ENTER)
+        screen.expect(r"42 approved.*It is written\..*" + PROMPT)
+        screen.send(CTRL_D)
+        assert screen.wait() == 0
+    (answer,) = fake.of(admin.ApprovalAnswer)
+    assert (answer.approve, answer.canonical) == (True, HASH)
+
+
+def test_a_reason_behind_n_refuses(tmp_path: Path) -> None:
+    answered = threading.Event()
+    scripts = {
+        admin.ApprovalShow: shows(),
+        admin.ApprovalAnswer: setting(answered, settles(ApprovalEnding.REFUSED)),
+    }
+    with (
+        FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered, ok=False)}),
+        FakeAdmin(tmp_path, scripts) as fake,
+        on_terminal(tmp_path, "chat") as screen,
+    ):
+        screen.expect(PROMPT)
+        screen.send("write it" + ENTER)
+        screen.expect(r"42\? ")
+        screen.send("n the wrong file" + ENTER)
+        screen.expect(r"42 refused.*" + PROMPT)
+        screen.send(CTRL_D)
+        assert screen.wait() == 0
+    (answer,) = fake.of(admin.ApprovalAnswer)
+    assert (answer.approve, answer.reason) == (False, "the wrong file")
+
+
+def test_a_line_that_was_typed_before_the_question_answers_nothing(tmp_path: Path) -> None:
+    answered, typed = threading.Event(), threading.Event()
+
+    def late(request: Request) -> None:
+        assert typed.wait(60)
+        shows()(request)
+
+    scripts: dict[type, Script] = {
+        admin.ApprovalShow: late,
+        admin.ApprovalAnswer: setting(answered, settles(ApprovalEnding.APPROVED)),
+    }
+    with (
+        FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered)}),
+        FakeAdmin(tmp_path, scripts) as fake,
+        on_terminal(tmp_path, "chat") as screen,
+    ):
+        screen.expect(PROMPT)
+        screen.send("write it" + ENTER)
+        screen.expect("waits for your answer to question 42")
+        screen.send("42" + ENTER)
+        typed.set()
+        screen.expect(r"42\? ")
+        time.sleep(0.5)  # long enough for a line that was left over to be read
+        assert fake.of(admin.ApprovalAnswer) == []
+        screen.send("42" + ENTER)
+        screen.expect(r"It is written\.")
+
+
+@pytest.mark.parametrize(("typed", "told"), [(ENTER, "It stays open"), ("", "the question is over")])
+def test_a_question_that_is_not_answered_here_lets_the_turn_go_on(tmp_path: Path, typed: str, told: str) -> None:
+    answered = threading.Event()
+    with (
+        FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered)}),
+        asks(tmp_path) as fake,
+        on_terminal(tmp_path, "chat") as screen,
+    ):
+        screen.expect(PROMPT)
+        screen.send("write it" + ENTER)
+        screen.expect(r"42\? ")
+        if typed:
+            screen.send(typed)
+            screen.expect(told)
+        answered.set()  # elsewhere
+        screen.expect(r"It is written\..*" + PROMPT if typed else told + r".*It is written\..*" + PROMPT)
+    assert fake.of(admin.ApprovalAnswer) == []
+
+
+def test_ctrl_c_at_the_question_cancels_the_turn(tmp_path: Path) -> None:
+    answered = threading.Event()
+    scripts: dict[type, Script] = {
+        channel.UserMessage: waits_for(answered),
+        channel.TurnCancel: setting(answered, replies(channel.TurnCancelNoted(session=loopd.session("s"), turn=1))),
+    }
+    with FakeLoopd(tmp_path, scripts) as fake, asks(tmp_path) as broker, on_terminal(tmp_path, "chat") as screen:
+        screen.expect(PROMPT)
+        screen.send("write it" + ENTER)
+        screen.expect(r"42\? ")
+        screen.send(CTRL_C)
+        fake.wait(channel.TurnCancel)
+        screen.expect(PROMPT)
+    assert broker.of(admin.ApprovalAnswer) == []
+
+
+def test_one_question_shows_the_block_on_standard_error_and_asks_nothing(tmp_path: Path) -> None:
+    answered = threading.Event()
+    show = setting(answered, shows())
+    with FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered)}), asks(tmp_path, show) as fake:
+        done = run(tmp_path, "chat", "--say", "write it")
+    assert (done.returncode, done.stdout) == (0, b"It is written.\n")
+    assert BLOCK.strip() in done.stderr.decode()
+    assert "approve 42" in done.stderr.decode()
+    assert fake.of(admin.ApprovalAnswer) == []
+
+
+def test_with_json_the_event_is_all_and_brokerd_is_not_asked(tmp_path: Path) -> None:
+    answered = threading.Event()
+    answered.set()
+    with FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered)}), asks(tmp_path) as fake:
+        done = run(tmp_path, "chat", "--json", "--say", "write it")
+    kinds = [json.loads(line)["kind"] for line in done.stdout.splitlines()]
+    assert "approval_pending" in kinds
+    assert fake.asked == []
+
+
+# -- grants and the broker's state --------------------------------------------------------------------------
+
+
+def finding(level: admin.FindingLevel) -> admin.GrantFinding:
+    return admin.GrantFinding(file="a.toml", line=3, level=level, text="mod: unknown key")
+
+
+@pytest.mark.parametrize(("valid", "code"), [(True, 0), (False, 1)])
+def test_grants_check_says_whether_calls_are_decided(tmp_path: Path, valid: bool, code: int) -> None:
+    level = admin.FindingLevel.NOTE if valid else admin.FindingLevel.ERROR
+    answer = replies(finding(level), admin.GrantsCheckEnd(valid=valid, grants=1, findings=1))
+    with FakeAdmin(tmp_path, {admin.GrantsCheck: answer}):
+        done = run(tmp_path, "grants", "check")
+    assert done.returncode == code
+    assert f"a.toml:3: {level.value}: mod: unknown key" in done.stdout.decode()
+    assert ("denies every call" in done.stdout.decode()) is not valid
+
+
+VERDICT = admin.GrantsVerdict(
+    verdict=Verdict.DENIED,
+    reason=DenyReason.TAINT_TOO_HIGH,
+    detail=None,
+    grant=None,
+    result_class=None,
+    result_untrusted=None,
+    mounts=(),
+    hosts=(),
+    recorded=None,
+    same_grants=True,
+)
+REASON = admin.GrantReason(grant="read-notes", matched=False, why="the path is not below /srv/notes")
+
+
+def test_grants_test_types_arguments_as_the_tool_wants_them(tmp_path: Path) -> None:
+    with FakeAdmin(tmp_path, {admin.GrantsTest: replies(REASON, VERDICT)}) as fake:
+        done = run(
+            tmp_path, "grants", "test", "--tool", "read_file", "--arg", "path=/srv/1", "--arg", "max_lines=5",
+            "--taint", "secret", "--untrusted",
+        )  # fmt: skip
+    asked = fake.wait(admin.GrantsTest)
+    assert json.loads(asked.arguments) == {"path": "/srv/1", "max_lines": 5}
+    assert (asked.tool, asked.taint, asked.untrusted) == ("read_file", DataClass.SECRET, True)
+    assert "read-notes: the path is not below /srv/notes" in done.stdout.decode()
+    assert "denied: taint_too_high" in done.stdout.decode()
+
+
+def test_grants_explain_tells_that_the_files_have_changed(tmp_path: Path) -> None:
+    recorded = attrs.evolve(VERDICT, recorded="allowed by grant old", same_grants=False)
+    with FakeAdmin(tmp_path, {admin.GrantsExplain: replies(recorded)}):
+        done = run(tmp_path, "grants", "explain", "7")
+    assert "on record: allowed by grant old" in done.stdout.decode()
+    assert "have changed since" in done.stdout.decode()
+
+
+def test_grants_suggest_prints_nothing_but_toml_on_standard_output(tmp_path: Path) -> None:
+    suggestion = admin.GrantSuggestion(file="read-x.toml", toml='tool = "read_file"\nmode = "ask"\n', note="look first")
+    with FakeAdmin(tmp_path, {admin.GrantsSuggest: replies(suggestion)}):
+        done = run(tmp_path, "grants", "suggest", "7")
+    assert done.stdout.decode() == 'tool = "read_file"\nmode = "ask"\n'
+    assert "look first" in done.stderr.decode()
+
+
+def test_broker_status_fails_where_every_call_is_denied(tmp_path: Path) -> None:
+    report = admin.BrokerStatusReport(
+        denies=DenyReason.GRANTS_INVALID,
+        detail="a.toml:3: unknown key",
+        grants=0,
+        pending=0,
+        running=0,
+        audit_seq=12,
+        audit_hash=HASH,
+        image=None,
+        limits_held=("wall clock",),
+        limits_missing=("memory",),
+    )
+    with FakeAdmin(tmp_path, {admin.BrokerStatus: replies(report)}):
+        done = run(tmp_path, "broker", "status")
+    assert done.returncode == 1
+    assert "[grants_invalid]" in done.stdout.decode()
+    assert "does not enforce: memory" in done.stdout.decode()
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_broker_session_asks_or_rebuilds(tmp_path: Path, rebuild: bool) -> None:
+    report = SessionStateReport(session=loopd.session("s"), taint=DataClass.SECRET, untrusted=True, readable=True)
+    asked = admin.SessionRebuild if rebuild else SessionStateAsk
+    with FakeAdmin(tmp_path, {asked: replies(report)}) as fake:
+        done = run(tmp_path, "broker", "session", "s", *(["--rebuild"] if rebuild else []))
+    assert done.stdout.decode() == "s: secret, has read untrusted text\n"
+    assert len(fake.asked) == 1
