@@ -1,7 +1,9 @@
 """The audit log's records and its file names: what brokerd writes and bxctl reads.
 
-One record per line of audit/YYYY-MM-DD.jsonl, each naming the hash of the line before it
-(bxcore.chain). Results are recorded by hash and size: a secret that was read must not be copied here.
+One record per line of audit/YYYY-MM-DD.jsonl, each naming the hash of the record before it (bxcore.chain).
+Results are recorded by hash and size: a secret that was read must not be copied here. The order of the
+fields is part of the format: chain reads event, seq, time, prev and the one after them without parsing JSON.
+Specified in docs/audit-log.md.
 """
 
 import re
@@ -32,6 +34,19 @@ class RunEnding(Enum):
     UNKNOWN = "unknown"
 
 
+class Fault(Enum):
+    """What is wrong with the log at one place. The last three show only against what was kept outside of it."""
+
+    UNREADABLE = "unreadable"
+    OUT_OF_ORDER = "out_of_order"
+    BROKEN_LINK = "broken_link"
+    FALSE_RECOVERY = "false_recovery"
+    FALSE_ACCEPTANCE = "false_acceptance"
+    MISSING_END = "missing_end"
+    OTHER_END = "other_end"
+    OTHER_BYTES = "other_bytes"
+
+
 @attrs.frozen(kw_only=True)
 class Decided:
     """event `decision`: what policy said about one request. `arguments` is what loopd sent, whole.
@@ -43,6 +58,7 @@ class Decided:
     seq: int
     time: Timestamp
     prev: Hash32
+    verdict: Verdict
     session: SessionId
     call: CallId
     tool: str
@@ -52,7 +68,6 @@ class Decided:
     host: str | None
     taint: DataClass
     untrusted: bool
-    verdict: Verdict
     grant: str | None
     grant_hash: Hash32 | None
     grants: Hash32 | None
@@ -118,7 +133,11 @@ class Ended:
 
 @attrs.frozen(kw_only=True)
 class Recovered:
-    """event `recovery`: the line before this one was torn or unreadable; it is kept, and described here."""
+    """event `recovery`: the end of this file from line `line` on was torn or unreadable; it is kept, and void.
+
+    `bytes` and `sha256` are those of that end, newlines inside it included, the one behind it not. `prev`
+    is the hash of the last record before it.
+    """
 
     seq: int
     time: Timestamp
@@ -131,9 +150,10 @@ class Recovered:
 
 @attrs.frozen(kw_only=True)
 class BreakAccepted:
-    """event `accepted_break`: the owner accepted that the chain is broken at `file`:`line`.
+    """event `accepted_break`: the owner accepted that the log does not fit from `file`:`line` on.
 
-    `last_good` is the seq of the last record that verified and `found` what was wrong.
+    `found` is what was wrong there first and `last_good` the seq of the last record before it, whose hash is
+    `prev`. `bytes` and `sha256` are those of everything from there to this record, as in `recovery`.
     """
 
     seq: int
@@ -142,7 +162,9 @@ class BreakAccepted:
     file: str
     line: int
     last_good: int
-    found: str
+    found: Fault
+    bytes: int
+    sha256: Hash32
 
 
 Record = Decided | Answered | Started | Ended | Recovered | BreakAccepted
