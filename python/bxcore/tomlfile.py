@@ -2,7 +2,7 @@
 
 tomlkit does the reading; it knows no positions. They are found by cutting the text into statements:
 a header, or a key with its value, ends with the first line that leaves no text and no bracket open.
-Only a file that has a fault pays for that. Reads: the file. Raises ConfigError only.
+Only a file that has a fault pays for that. Reads: the file, or bytes. Raises ConfigError only.
 """
 
 import re
@@ -72,6 +72,17 @@ class _Statement:
     meaning: tomlkit.TOMLDocument
 
 
+class BadToml(ConfigError):
+    """The bytes cannot be read as TOML: `what` is wrong on `line`, or with the whole file where that is 0."""
+
+    code = "config"
+
+    def __init__(self, name: str, line: int, what: str) -> None:
+        super().__init__(f"{name}:{line}: {what}" if line else f"{name}: {what}")
+        self.line = line
+        self.what = what
+
+
 class _Unreadable(Exception):
     """The statement that starts on `line` cannot be read by itself."""
 
@@ -82,14 +93,25 @@ class _Unreadable(Exception):
 
 def read(path: Path) -> Document:
     """Read `path`. Raises ConfigError with the line where it is not there, not UTF-8 or not TOML."""
-    text = _text(path)
+    try:
+        raw = regularfile.content(path, most=MAX_BYTES)
+    except FileNotFoundError:
+        raise BadToml(str(path), 0, "there is no such file") from None
+    except OSError as error:
+        raise BadToml(str(path), 0, f"cannot be read: {error.strerror}") from None
+    return parse(str(path), raw)
+
+
+def parse(name: str, raw: bytes) -> Document:
+    """Read what `raw` says; errors call it `name`. Raises BadToml."""
+    text = _text(name, raw)
     try:
         return Document(text, _plain(tomlkit.parse(text)))
     except RecursionError:
-        raise ConfigError(f"{path}:1: nested too deeply") from None
+        raise BadToml(name, 1, "nested too deeply") from None
     except (TOMLKitError, ValueError) as error:
         line, what = _syntax_fault(text, error)
-        raise ConfigError(f"{path}:{line}: not TOML: {what}") from None
+        raise BadToml(name, line, f"not TOML: {what}") from None
 
 
 def line_of(lines: dict[Keys, int], keys: Keys) -> int:
@@ -106,22 +128,15 @@ def word(value: object) -> str:
     return _WORDS.get(type(value), "something else")
 
 
-def _text(path: Path) -> str:
-    try:
-        raw = regularfile.content(path, most=MAX_BYTES)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+def _text(name: str, raw: bytes) -> str:
     if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: longer than the {MAX_BYTES} bytes that are read")
+        raise BadToml(name, 0, f"longer than the {MAX_BYTES} bytes that are read")
     if raw.startswith(b"\xef\xbb\xbf"):
-        raise ConfigError(f"{path}:1: starts with a byte-order mark; save it without one")
+        raise BadToml(name, 1, "starts with a byte-order mark; save it without one")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}:{line}: not UTF-8") from None
+        raise BadToml(name, raw.count(b"\n", 0, error.start) + 1, "not UTF-8") from None
 
 
 def _plain(item: Any) -> Any:
@@ -144,7 +159,8 @@ def _decimal(written: str) -> Decimal:
 
 def _syntax_fault(text: str, error: Exception) -> tuple[int, str]:
     what = str(error).split(" at line ")[0]
-    if isinstance(error, KeyAlreadyPresent) or isinstance(error.__cause__, KeyAlreadyPresent):
+    twice = isinstance(error, KeyAlreadyPresent) or isinstance(error.__cause__, KeyAlreadyPresent)
+    if twice or what.startswith("Redefinition"):
         # The reader notices only at the end of the table, or does not say where.
         return _clash(text), what
     if "'\\x00'" in what and "\0" not in text:
