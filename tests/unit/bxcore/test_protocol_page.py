@@ -14,7 +14,7 @@ from bxcore.ids import CallId, Hash32, MessageKey, SessionId
 from bxcore.strictjson import MAX_DEPTH
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import MAX_TEXT_BYTES
-from bxcore.wire.kinds import KINDS
+from bxcore.wire.kinds import KIND_OF, KINDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text(encoding="utf-8")
 
@@ -38,7 +38,7 @@ def heading_of(kind: type) -> str:
 def type_word(kind: Any) -> str:
     if kind in WORDS:
         return WORDS[kind]
-    if isinstance(kind, type) and issubclass(kind, Enum):
+    if isinstance(kind, type) and (issubclass(kind, Enum) or kind in KIND_OF):
         return heading_of(kind)
     if get_origin(kind) is tuple:
         return f"list of {type_word(get_args(kind)[0])}"
