@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bxcore import config
 from bxcore.errors import ConfigError
+from bxcore.settings.brokerd import BrokerdSettings
 from bxcore.settings.inferproxy import InferproxySettings
 from bxcore.settings.loopd import LoopdSettings
 from bxctl.exits import Exit
@@ -12,7 +13,11 @@ from bxctl.render import Ink, safe_block
 from bxctl.sockets import Home
 from bxctl.world import World
 
-ROLES: Mapping[str, type] = {"inferproxy": InferproxySettings, "loopd": LoopdSettings}
+ROLES: Mapping[str, type] = {
+    "inferproxy": InferproxySettings,
+    "loopd": LoopdSettings,
+    "brokerd": BrokerdSettings,
+}
 SYSTEM_SETTINGS = Path("/etc/boxmaker")
 
 

@@ -260,6 +260,8 @@ def test_doctor_of_a_loopd_that_is_not_ready_says_what_it_waits_for(tmp_path: Pa
 GOOD = {
     "inferproxy.toml": 'listen = "/run/infer.sock"\nupstream = "http://127.0.0.1:8080"\n',
     "loopd.toml": 'state = "/var"\n[listen]\nowner = "/run/loop.sock"\n[infer]\nsocket = "/run/infer.sock"\n',
+    "brokerd.toml": 'grants = "/g"\naudit = "/a"\nstate = "/s"\n[listen]\nbroker = "/run/broker.sock"\n'
+    'admin = "/run/admin.sock"\n[podman]\nsocket = "/p"\nimage_file = "/i"\ncalls = "/c"\nseccomp = "/m"\n',
 }
 
 
@@ -273,7 +275,7 @@ def written(folder: Path, **files: str) -> Path:
 def test_config_check_passes_good_files_of_the_home(tmp_path: Path) -> None:
     folder = written(tmp_path / "etc")
     done = run(tmp_path, "config", "check")
-    assert (done.returncode, done.stdout.decode()) == (0, f"✓ {folder}/inferproxy.toml\n✓ {folder}/loopd.toml\n")
+    assert (done.returncode, done.stdout.decode()) == (0, "".join(f"✓ {folder}/{name}\n" for name in GOOD))
 
 
 def test_config_check_tells_every_fault_with_file_and_line(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from bxcore import config
 from bxcore.errors import ConfigError
+from bxcore.settings.brokerd import BrokerdSettings
 from bxcore.settings.inferproxy import InferproxySettings
 from bxcore.settings.loopd import LoopdSettings
 from deploy.local import configs
@@ -143,7 +144,9 @@ def test_an_edited_file_without_faults_is_accepted(tmp_path: Path) -> None:
 # -- deploy/example ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "cls"), [("loopd", LoopdSettings), ("inferproxy", InferproxySettings)])
+@pytest.mark.parametrize(
+    ("name", "cls"), [("loopd", LoopdSettings), ("inferproxy", InferproxySettings), ("brokerd", BrokerdSettings)]
+)
 def test_an_example_holds_every_key_with_its_default(tmp_path: Path, name: str, cls: type) -> None:
     """What the example spells out equals what a file with the required keys alone would give."""
     text = (EXAMPLES / f"{name}.toml").read_text()
