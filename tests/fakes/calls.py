@@ -19,7 +19,7 @@ def arguments(tool: str, *, path: str | None = "/data/a", url: str | None = None
         "list_directory": {"path": path},
         "search_files": {"path": path, "query": "x"},
         "write_file": {"path": path, "content": "x"},
-        "edit_file": {"path": path, "old": "x", "new": "y"},
+        "edit_file": {"path": path, "old_text": "x", "new_text": "y"},
         "shell": {"directory": path, "command": "true"},
         "http_fetch": {"url": url or "https://example.org/"},
     }
