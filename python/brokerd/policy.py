@@ -184,7 +184,7 @@ class _Asked:
 
 _lock = threading.Lock()
 _unspent: WeakKeyDictionary[Decision, Call] = WeakKeyDictionary()
-_unanswered: WeakKeyDictionary[Ask, _Asked] = WeakKeyDictionary()
+_open_asks: WeakKeyDictionary[Ask, _Asked] = WeakKeyDictionary()
 
 
 def refuse(request: ToolRequest, reason: DenyReason, detail: str | None) -> Denial:
@@ -209,7 +209,7 @@ def redecide(ask: Ask, grants: GrantSet, call: Call, session: Labels, now: Times
     asked about. The grant that asked must still apply, and the result gets the stricter labels of
     then and now. Uses the Ask up, whatever comes out. Raises SealError for one that is used up.
     """
-    asked = _take(_unanswered, ask, Ask)
+    asked = _take(_open_asks, ask, Ask)
     if call.request != asked.call.request or call.fingerprint != asked.call.fingerprint:
         return _denied(asked.call, DenyReason.APPROVAL_REFUSED, None)
     weighed = weigh(grants, asked.call, session, now)
@@ -235,7 +235,7 @@ def _allowed(call: Call, grant: Grant, of_result: Labels) -> Decision:
 def _asked(call: Call, grant: Grant, of_result: Labels) -> Ask:
     ask = Ask(_SEAL, request=call.request, call=call, grant=grant.id, grant_hash=grant.hash, labels=of_result)
     with _lock:
-        _unanswered[ask] = _Asked(call=call, grant=grant.id, labels=of_result)
+        _open_asks[ask] = _Asked(call=call, grant=grant.id, labels=of_result)
     return ask
 
 

@@ -9,12 +9,14 @@ import pytest
 from tests.structure import sources
 
 FILES = "bxcore.files"
+REPLACE = "toolkit.replace"  # the same inside a tool container, beneath a directory that is held open
+SHELL = "toolkit.shell"  # runs inside a tool container, on what was decided
 
 # Dotted name of the call -> the modules that may make it.
 HOMES = {
-    "os.fsync": {FILES},
+    "os.fsync": {FILES, REPLACE},
     "os.fdatasync": {FILES},
-    "os.rename": {FILES},
+    "os.rename": {FILES, REPLACE},
     "os.renames": {FILES},
     "os.replace": {FILES},
     "os.truncate": {FILES},
@@ -26,9 +28,16 @@ HOMES = {
     "os.execv": set[str](),
     "os.execve": set[str](),
     "os.execvp": set[str](),
+    "os.execvpe": set[str](),
+    "os.execl": set[str](),
+    "os.execlp": set[str](),
+    "os.forkpty": set[str](),
+    "os.popen": set[str](),
     "os.posix_spawn": set[str](),
+    "os.posix_spawnp": set[str](),
+    "os.spawnv": set[str](),
     "subprocess.run": set[str](),
-    "subprocess.Popen": set[str](),
+    "subprocess.Popen": {SHELL},
     "subprocess.call": set[str](),
     "subprocess.check_call": set[str](),
     "subprocess.check_output": set[str](),
@@ -39,6 +48,9 @@ HOMES = {
     "pickle.loads": set[str](),
     "pickle.load": set[str](),
 }
+
+# Modules that start programs, whatever is called in them -> the modules that may import them.
+PROGRAMS = {"subprocess": {SHELL}, "multiprocessing": set[str](), "pty": set[str]()}
 
 
 def misplaced(path: Path, module: str) -> Iterator[str]:
@@ -101,3 +113,20 @@ def test_the_home_may_do_it(tmp_path: Path) -> None:
     home = tmp_path / "files.py"
     home.write_text("import os\nos.fsync(3)\nos.replace('a', 'b')\n")
     assert list(misplaced(home, FILES)) == []
+
+
+def starters(path: Path, module: str) -> list[str]:
+    """Return what `module` imports to start programs and may not."""
+    return [name for name in PROGRAMS if name in sources.imports(path) and module not in PROGRAMS[name]]
+
+
+def test_programs_are_started_in_their_one_file() -> None:
+    paths = sources.python_files()
+    assert {sources.shown(path): found for path in paths if (found := starters(path, sources.module_name(path)))} == {}
+
+
+@pytest.mark.parametrize("source", ["import subprocess as s", "from subprocess import run", "import pty"])
+def test_an_import_that_starts_programs_is_seen(tmp_path: Path, source: str) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text(source)
+    assert starters(bad, "brokerd.containers") != []

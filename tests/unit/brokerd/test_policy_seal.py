@@ -156,11 +156,11 @@ def test_no_outcome_is_written(make: Callable[[], Outcome]) -> None:
 
 
 def test_what_is_thrown_away_is_forgotten() -> None:
-    before = len(policy._unspent), len(policy._unanswered)
+    before = len(policy._unspent), len(policy._open_asks)
     for _ in range(100):
         decision()
         ask()
-    assert (len(policy._unspent), len(policy._unanswered)) == before
+    assert (len(policy._unspent), len(policy._open_asks)) == before
 
 
 def test_no_outcome_shows_its_call_in_a_log() -> None:
