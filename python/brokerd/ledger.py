@@ -1,0 +1,103 @@
+"""One lock over what must agree: the audit log and the sessions' labels.
+
+Invariant: labels are read, judged by and recorded, or raised and recorded, without another call in between.
+While the ledger is held nothing is run, asked or sent. Threads: any; `held` waits. What a Book gives is
+for the `with` block alone.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from brokerd.call import Labels
+from bxcore.auditlog import Record
+from bxcore.chain import Head
+from bxcore.errors import StateError
+from bxcore.ids import Hash32, SessionId
+from bxcore.timestamp import Timestamp
+
+Kind = TypeVar("Kind", bound=Record)
+Make = Callable[[int, Timestamp, Hash32], Kind]
+"""Makes a record, told its number, its time and the hash of the line before it."""
+
+
+class Audit(Protocol):
+    """What the path asks of brokerd.audit."""
+
+    @property
+    def broken(self) -> bool: ...
+    @property
+    def head(self) -> Head: ...
+    def append(self, make: Make[Kind]) -> Kind: ...
+    def records(self) -> Iterator[Record]: ...
+    def find(self, seq: int) -> Record | None: ...
+
+
+class States(Protocol):
+    """What the path asks of brokerd.sessionstate."""
+
+    def labels(self, session: SessionId) -> Labels: ...
+    def raise_to(self, session: SessionId, result: Labels) -> Labels: ...
+    def rebuild(self, session: SessionId, records: Iterable[Record]) -> Labels: ...
+
+
+class Book:
+    """The ledger while it is held."""
+
+    def __init__(self, audit: Audit, states: States) -> None:
+        self._audit = audit
+        self._states = states
+
+    def append(self, make: Make[Kind]) -> Kind:
+        """Record, durable when it returns. Raises StateError; after a first failure for ever."""
+        return self._audit.append(make)
+
+    def labels(self, session: SessionId) -> Labels:
+        """Return the session's labels. Raises StateError where they cannot be read."""
+        return self._states.labels(session)
+
+    def labels_or(self, session: SessionId, otherwise: Labels) -> Labels:
+        """Return the session's labels, or `otherwise` where they cannot be read."""
+        try:
+            return self._states.labels(session)
+        except StateError:
+            return otherwise
+
+    def raise_to(self, session: SessionId, result: Labels) -> Labels:
+        """Join `result` to the session's labels, durable when it returns; return what they are now. StateError."""
+        return self._states.raise_to(session, result)
+
+    def rebuild(self, session: SessionId) -> Labels:
+        """Compute the session's labels again from the whole log; never lower than what can be read of them."""
+        return self._states.rebuild(session, self._audit.records())
+
+
+class Ledger:
+    """Holds the lock. `head`, `broken` and `find` need none: they look at what is already recorded."""
+
+    def __init__(self, audit: Audit, states: States) -> None:
+        self._audit = audit
+        self._book = Book(audit, states)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def held(self) -> Iterator[Book]:
+        """Hold the ledger."""
+        with self._lock:
+            yield self._book
+
+    @property
+    def broken(self) -> bool:
+        """Whether nothing can be recorded any more until a restart."""
+        return self._audit.broken
+
+    @property
+    def head(self) -> Head:
+        """The last record, by number and hash."""
+        return self._audit.head
+
+    def find(self, seq: int) -> Record | None:
+        """Return the record of that number, None where there is none."""
+        with self._lock:
+            return self._audit.find(seq)
