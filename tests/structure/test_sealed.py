@@ -21,7 +21,7 @@ BACK_DOORS = {"_SEAL", "_unspent", "_open_asks", "__new__", "__setattr__", "__re
 REACHING = {"importlib", "runpy", "gc", "inspect", "ctypes", "pickle", "copyreg", "marshal"}
 REACHING_HOMES = {
     "importlib.resources": {"loopd.baseline"},  # reads a file of the package
-    "ctypes": {"toolkit.beneath"},  # openat2, inside a tool container
+    "ctypes": {"toolkit.beneath", "brokerd.probeprogram"},  # both run inside a tool container
 }
 
 # loopd cannot import brokerd (roles meet only on the wire), and has an Outcome of its own.

@@ -1,0 +1,150 @@
+"""What each session has seen: its taint and whether it read untrusted text. Both only ever rise (INV-4).
+
+Reads and writes: <directory>/<session>.json, {"v":1,"session":…,"taint":…,"untrusted":…}; no file is a fresh
+session. Invariant: `raise_to` has made the labels durable when it returns, so whoever releases a result
+after it can forget nothing; where it raises, the result must not be released. A state that cannot be
+read with certainty is StateUnreadable, never a guess, and is mended by `rebuild` alone.
+Threads: any; one lock, held while a file is read or written. Format: docs/authority.md.
+"""
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import attrs
+
+from brokerd import labels, ownfile
+from brokerd.call import FRESH, Labels
+from bxcore import convert, strictjson
+from bxcore.auditlog import Ended, Record, RunEnding
+from bxcore.errors import BadMessage
+from bxcore.files import Files, StateMissing, StateUnreadable
+from bxcore.ids import SessionId
+from bxcore.wire.tools import DataClass
+
+VERSION = 1
+MOST_BYTES = 4096
+
+_RETURNED = {RunEnding.DONE, RunEnding.TOOL_ERROR}
+
+
+class StateNewer(StateUnreadable):
+    """The state is of a version that this brokerd does not know. Nothing of it is rewritten, not even by a rebuild."""
+
+    code = "state_unreadable"
+
+
+@attrs.frozen(kw_only=True)
+class _Stored:
+    v: int
+    session: SessionId
+    taint: DataClass
+    untrusted: bool
+
+
+class SessionStates:
+    """The states of all sessions. `directory` is made where it is missing; what holds it must be there."""
+
+    def __init__(self, directory: Path, files: Files) -> None:
+        files.make_dir(directory)
+        ownfile.check_directory(directory)
+        self._directory = directory
+        self._files = files
+        self._lock = threading.Lock()
+        # What this process has made durable. A file that says it already may be from a brokerd that died between
+        # writing and syncing it, or from our own failed attempt: only our own success counts.
+        self._durable: dict[SessionId, Labels] = {}
+
+    def labels(self, session: SessionId) -> Labels:
+        """Return the labels of a session, FRESH for one that has none. Raises StateUnreadable."""
+        with self._lock:
+            return self._now(session, self._stored(session))
+
+    def raise_to(self, session: SessionId, result: Labels) -> Labels:
+        """Join `result` to a session's labels and return what they are now, durable. Raises StateError."""
+        with self._lock:
+            stored = self._stored(session)
+            return self._keep(session, stored, labels.joined(self._now(session, stored), result))
+
+    def rebuild(self, session: SessionId, records: Iterable[Record]) -> Labels:
+        """Compute a session's labels again from the audit log, and keep them. Raises StateError.
+
+        Never below a state that can be read. One that cannot is replaced, unless it is a newer version's.
+        """
+        recorded = of_records(session, records)
+        with self._lock:
+            try:
+                now = self._now(session, self._stored(session))
+            except StateNewer:
+                raise
+            except StateUnreadable:
+                now = self._durable.get(session, FRESH)
+            return self._write(session, labels.joined(now, recorded))
+
+    def _now(self, session: SessionId, stored: Labels | None) -> Labels:
+        durable = self._durable.get(session)
+        if stored is None and durable is not None:
+            raise StateUnreadable(f"{self._shown(session)}: gone since it was written")
+        return labels.joined(stored or FRESH, durable or FRESH)
+
+    def _keep(self, session: SessionId, stored: Labels | None, after: Labels) -> Labels:
+        if stored is None and after == FRESH:
+            return after
+        if stored == after == self._durable.get(session):
+            return after
+        return self._write(session, after)
+
+    def _write(self, session: SessionId, after: Labels) -> Labels:
+        kept = _Stored(v=VERSION, session=session, taint=after.data_class, untrusted=after.untrusted)
+        self._files.replace(self._path(session), strictjson.dumps(convert.unstructure(kept)) + b"\n")
+        self._durable[session] = after
+        return after
+
+    def _stored(self, session: SessionId) -> Labels | None:
+        try:
+            content = ownfile.read(self._path(session), most=MOST_BYTES)
+        except StateMissing:
+            # Without the directory every session would look fresh.
+            ownfile.check_directory(self._directory)
+            return None
+        try:
+            return _labels(session, content)
+        except BadMessage as error:
+            raise StateUnreadable(f"{self._shown(session)}: {error.detail}") from None
+        except StateNewer as error:
+            raise StateNewer(f"{self._shown(session)}: {error.detail}") from None
+
+    def _path(self, session: SessionId) -> Path:
+        return self._directory / f"{session}.json"
+
+    def _shown(self, session: SessionId) -> str:
+        return f"{self._directory.name}/{session}.json"
+
+
+def of_records(session: SessionId, records: Iterable[Record]) -> Labels:
+    """Return what the audit log says of a session: from results that went back to it, and from what it was called then.
+
+    A failed call gave back fixed text only, so its own labels raise nothing.
+    """
+    found = FRESH
+    for record in records:
+        if isinstance(record, Ended) and record.session == session:
+            found = labels.joined(found, Labels(data_class=record.taint_after, untrusted=record.untrusted_after))
+            if record.ending in _RETURNED:
+                found = labels.joined(found, Labels(data_class=record.data_class, untrusted=record.untrusted))
+    return found
+
+
+def _labels(session: SessionId, content: bytes) -> Labels:
+    value = strictjson.loads(content)
+    version = value.get("v") if type(value) is dict else None
+    if type(version) is int and version > VERSION:
+        raise StateNewer(f"of version {version}, which a newer Boxmaker wrote; this one knows {VERSION}")
+    stored = convert.structure(value, _Stored)
+    if stored.v != VERSION:
+        raise BadMessage(f"v: expected {VERSION}")
+    if stored.session != session:
+        raise BadMessage("session: expected the one that names the file")
+    if stored.taint is DataClass.PUBLIC:
+        raise BadMessage("taint: expected private or secret, for every session starts as private")
+    return Labels(data_class=stored.taint, untrusted=stored.untrusted)
