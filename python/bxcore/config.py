@@ -1,7 +1,7 @@
 """An owner-written TOML file -> one frozen value, or every fault at once, each with its line.
 
 The class says what may stand in the file: str, int, bool, Decimal, Path (absolute), Enum (of texts),
-tuple[X, ...], X | None, nested attrs classes (tables). Defaults live in the class; a key that the
+tuple[X, ...], dict[str, X], X | None, nested attrs classes (tables). Defaults live in the class; a key that the
 class does not have is a fault; its validators are asked too. Reads: the file, once. Writes nothing.
 Raises ConfigError only (exit 78).
 """
@@ -116,6 +116,8 @@ def _value(kind: Any, value: object, keys: Keys, faults: list[Fault]) -> Any:
         return _member(kind, value, keys, faults)
     if _item_of_tuple(kind) is not None:
         return _items(_item_of_tuple(kind), value, keys, faults)
+    if _item_of_dict(kind) is not None:
+        return _entries(_item_of_dict(kind), value, keys, faults)
     if _inside_optional(kind) is not None:
         return _value(_inside_optional(kind), value, keys, faults)
     raise TypeError(f"{kind} cannot stand in a configuration class")
@@ -132,6 +134,12 @@ def _items(item: Any, value: object, keys: Keys, faults: list[Fault]) -> Any:
     if type(value) is not list:
         return _refuse("a list", value, keys, faults)
     return tuple(_value(item, entry, (*keys, index), faults) for index, entry in enumerate(value))
+
+
+def _entries(item: Any, value: object, keys: Keys, faults: list[Fault]) -> Any:
+    if type(value) is not dict:
+        return _refuse("a table", value, keys, faults)
+    return {key: _value(item, entry, (*keys, key), faults) for key, entry in value.items()}
 
 
 def _refuse(wanted: str, value: object, keys: Keys, faults: list[Fault]) -> object:
@@ -188,6 +196,11 @@ def _item_of_tuple(kind: Any) -> Any:
     if get_origin(kind) is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         return arguments[0]
     return None
+
+
+def _item_of_dict(kind: Any) -> Any:
+    arguments = get_args(kind)
+    return arguments[1] if get_origin(kind) is dict and arguments[0] is str else None
 
 
 def _inside_optional(kind: Any) -> Any:
