@@ -100,6 +100,39 @@ def open_read(path: Path) -> BufferedReader:
         raise unreadable(path, error) from None
 
 
+class DirectoryLock:
+    """A directory that is this process's alone, as far as others ask for it too. Lasts until `close`, or the process.
+
+    On the directory's own descriptor: there is no lock file that somebody could delete.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+
+    def close(self) -> None:
+        """Give the directory back. May be called twice."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+def lock_directory(path: Path) -> DirectoryLock:
+    """Lock the directory `path`. Raises StateInUse where it is locked already, StateUnreadable where that fails."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise StateInUse(f"{_shown(path)}: in use by another process") from None
+    except OSError as error:
+        os.close(fd)
+        raise unreadable(path, error) from None
+    return DirectoryLock(fd)
+
+
 def unreadable(path: Path, error: OSError) -> StateUnreadable:
     """Return the error to raise where reading from `path` gave `error`."""
     return StateUnreadable(f"{_shown(path)}: {error.strerror or type(error).__name__}")

@@ -375,3 +375,25 @@ def test_an_append_file_is_an_appender(tmp_path: Path) -> None:
     appender.append(b"x")
     appender.close()
     assert DISK.read(tmp_path / "a") == b"x"
+
+
+# -- a directory of one process's own -----------------------------------------------------------
+
+
+def test_a5_a_directory_is_locked_by_its_own_descriptor(tmp_path: Path) -> None:
+    held = files.lock_directory(tmp_path)
+    for _ in range(2):
+        with pytest.raises(StateInUse):
+            files.lock_directory(tmp_path)
+    assert names(tmp_path) == []  # no lock file that somebody could delete
+    held.close()
+    held.close()
+    files.lock_directory(tmp_path).close()
+
+
+def test_only_a_real_directory_can_be_locked(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("file", "link", "missing"):
+        with pytest.raises(StateUnreadable):
+            files.lock_directory(tmp_path / name)
