@@ -1,0 +1,145 @@
+"""What no container may ever see, whatever a grant says, and how it is recognised under another name.
+
+Reads: the file system and /proc/self/mountinfo, anew at each question. Two names of one thing are found by
+device and inode: of every directory on the way (a bind mount has the inodes of what it shows), and of every file
+below the protected directories (a hard link has the inode of its other name). Threads: any.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import attrs
+
+from bxcore import paths
+from bxcore.settings.brokerd import BrokerdSettings
+
+Identity = tuple[int, int]
+"""Device and inode: the same for two names of one thing."""
+
+_MOUNTINFO = "/proc/self/mountinfo"
+
+# File systems whose files are the kernel's answers, wherever they are mounted.
+_KERNELS = frozenset(
+    {"autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs"}
+    | {"fusectl", "mqueue", "nsfs", "proc", "pstore", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs"}
+)
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def identity(found: os.stat_result) -> Identity:
+    """Return what tells one thing from another on this machine."""
+    return found.st_dev, found.st_ino
+
+
+@attrs.frozen(kw_only=True)
+class MountTable:
+    """Where file systems are mounted, as this process sees it."""
+
+    points: frozenset[str]
+    kernels: frozenset[int]
+
+    @classmethod
+    def read(cls) -> "MountTable":
+        """Return the table of this moment."""
+        points, kernels = set[str](), set[int]()
+        for line in Path(_MOUNTINFO).read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+            fields, _, kind = line.partition(" - ")
+            _, _, device, _, point = fields.split(" ")[:5]
+            points.add(_OCTAL.sub(lambda match: chr(int(match[1], 8)), point))
+            if kind.split(" ")[0] in _KERNELS:
+                major, minor = device.split(":")
+                kernels.add(os.makedev(int(major), int(minor)))
+        return cls(points=frozenset(points), kernels=frozenset(kernels))
+
+    def is_kernels(self, device: int) -> bool:
+        """Whether the files of this device are the kernel's answers."""
+        return device in self.kernels
+
+    def is_mount(self, path: str) -> bool:
+        """Whether something is mounted at exactly this path."""
+        return path in self.points
+
+    def holds_mounts(self, path: str) -> bool:
+        """Whether something is mounted below this path: what it hides is not what would be seen."""
+        return any(point != path and paths.below(point, path) for point in self.points)
+
+
+@attrs.frozen(kw_only=True)
+class Protected:
+    """`whole` are paths of Boxmaker's own, with every file in them; `places` are only kept from being shown."""
+
+    whole: tuple[Path, ...]
+    places: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, settings: BrokerdSettings, *, also: Iterable[Path] = ()) -> "Protected":
+        """Return what `settings` name, and `also`: the settings' own file, where Podman keeps its containers."""
+        sockets = [settings.listen.broker, settings.listen.admin, settings.listen.state]
+        podman = settings.podman
+        return cls(
+            whole=(settings.grants, settings.audit, settings.state, *(path.parent for path in sockets if path)),
+            places=(podman.socket, podman.image_file, podman.seccomp, podman.calls, *settings.protect, *also),
+        )
+
+    def touches(self, source: str, way: list[Identity]) -> bool:
+        """Whether `source` is, holds or lies in something protected; `way` leads from the root to it."""
+        for path in (*self.whole, *self.places):
+            names = {str(path), os.path.realpath(path)}
+            if any(paths.below(source, name) or paths.below(name, source) for name in names):
+                return True
+            ours = list(_way(os.path.realpath(path)))
+            if way[-1] in ours or (ours and ours[0] in way):
+                return True
+        return False
+
+    def holds(self, wanted: Identity) -> bool:
+        """Whether a file with this identity is, or lies in, something protected. OSError where that cannot be seen."""
+        return any(identity(found) == wanted for found in self._files())
+
+    def has_second_names(self, device: int) -> bool:
+        """Whether a protected file on this device has another name, which may lie anywhere on it. OSError as above."""
+        return any(found.st_nlink > 1 and found.st_dev == device for found in self._files())
+
+    def _files(self) -> Iterator[os.stat_result]:
+        """Yield what is known of every protected file. What goes away meanwhile is not there."""
+        todo = [os.fspath(path) for path in self.whole]
+        for path in self.places:
+            found = _seen(path)
+            if found is not None and not stat.S_ISDIR(found.st_mode):
+                yield found
+        while todo:
+            for entry in _scan(todo.pop()):
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+                elif (found := _seen(entry)) is not None:
+                    yield found
+
+
+def _seen(what: "Path | os.DirEntry[str]") -> os.stat_result | None:
+    try:
+        return what.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _scan(directory: str) -> "list[os.DirEntry[str]]":
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _way(path: str) -> Iterator[Identity]:
+    """Yield the identity of `path` and of every directory above it; nothing for what does not exist."""
+    while True:
+        try:
+            yield identity(os.stat(path))  # noqa: PTH116
+        except OSError:
+            return
+        if path == "/":
+            return
+        path = path.rpartition("/")[0] or "/"
