@@ -190,11 +190,11 @@ class Verifier:
         self._pieces, self._size, self._long = [], 0, None
         if long is not None:
             self._count_line()
-        elif not complete:
-            self._odd(line)
-            self._count_line()
         else:
             self._whole_lines([line])
+            if not complete and self.sound:
+                # A record but for its newline: judged like any other, as it will be when it has one, and void.
+                self._run = self._take_back()
 
     def _whole_lines(self, lines: list[bytes]) -> None:
         index, count = 0, len(lines)
@@ -284,7 +284,7 @@ class Verifier:
             self._kept_hash = None  # acknowledged once, and void now: that was no tear
         if len(self._recovered) < MOST_TOLD:
             self._recovered.append(record)
-        self._go_on_from(line, RECOVERY)
+        self._go_on_from(line, RECOVERY, record.prev)
 
     def _acceptance(self, record: BreakAccepted, line: bytes) -> None:
         if self._run is not None:
@@ -297,7 +297,7 @@ class Verifier:
         self._findings, self._finding_count = [], 0
         if len(self._accepted) < MOST_TOLD:
             self._accepted.append(record)
-        self._go_on_from(line, ACCEPTED)
+        self._go_on_from(line, ACCEPTED, record.prev)
 
     def _misfit(self, groups: Groups, line: bytes) -> None:
         """A record that is not where it belongs, or one behind a failure."""
@@ -376,12 +376,12 @@ class Verifier:
         )
         return Finding(file=self._file, line=self._line + 1, fault=fault, detail=detail)
 
-    def _go_on_from(self, line: bytes, event: bytes) -> None:
+    def _go_on_from(self, line: bytes, event: bytes, prev: Hash32) -> None:
         """`line`, a recovery or an accepted break, is the last good record now."""
         self._settle()
-        self._calls.counts[event] = self._calls.counts.get(event, 0) + 1
         digest = sha256(line).hexdigest()
-        self._prev = digest.encode()
+        self._last, self._waiting = line, (event, b"", b"", None, None, None)
+        self._prev, self._prev_of_last = digest.encode(), prev.encode()
         if self._kept is not None and self._kept.seq == self._seq + 1:
             self._kept_hash = digest
 

@@ -400,3 +400,30 @@ def test_every_event_is_read_by_its_prefix() -> None:
     report = verified(stored(chained(makes.values())))
     assert report.counts == dict.fromkeys(makes, 1)
     assert set(auditlog.EVENTS) == {*makes, "recovery", "accepted_break"}
+
+
+def test_a_recovery_that_lacks_its_newline_is_described_by_the_next_one() -> None:
+    first = recovered(NINE[:4], b"torn")
+    content = stored([*NINE[:4], b"torn"]) + first
+    report = verified(content)
+    assert report.torn is not None
+    assert report.torn.line == 6
+    second = auditlog.encode(report.torn.recovered(seq=report.next_seq, time=NOON))
+    again = verified(content + b"\n" + second + b"\n")
+    assert (again.findings, again.torn) == ((), None)
+    assert [record.line for record in again.recovered] == [5, 6]
+    assert again.counts["recovery"] == 1
+
+
+def test_an_acceptance_that_lacks_its_newline_is_described_and_holds() -> None:
+    content = stored(broken_log()) + accepted(broken_log())
+    report = verified(content)
+    assert report.torn is not None
+    assert report.broken is None
+    line = auditlog.encode(report.torn.recovered(seq=report.next_seq, time=NOON))
+    assert verified(content + b"\n" + line + b"\n").broken is None
+
+
+def test_a_record_without_its_newline_that_does_not_fit_is_no_tear() -> None:
+    report = verified(stored(NINE[:4]) + NINE[6])
+    assert faults(report) == [(5, Fault.OUT_OF_ORDER)]

@@ -1,0 +1,307 @@
+"""The audit log's one writer: a record is on disk when `append` returns, or nothing is ever recorded again.
+
+Writes: <audit>/YYYY-MM-DD.jsonl (UTC), and beside it <state>/audit-head and <state>/audit-seals.jsonl. The
+directory and the file are locked while it is open. Invariants: nothing is repaired, shortened or removed; the
+file is never an older one than the last; after any failed write or fsync every append raises AuditUnavailable
+until a restart. Threads: any; one lock, held while a record is written. Specified in docs/audit-log.md.
+"""
+
+import os
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from brokerd import auditseals, auditstart
+from brokerd.audithead import HeadFile
+from brokerd.auditseals import SealFile
+from brokerd.auditstart import AuditExposed, Examined, Progress
+from bxcore import auditfiles, auditlog, files, logs
+from bxcore.auditfiles import Place
+from bxcore.auditlog import BreakAccepted, Decided, Record, Recovered
+from bxcore.chain import MAX_LINE, Head, Unsettled, Verifier
+from bxcore.deadline import Clock
+from bxcore.errors import StateError
+from bxcore.files import Appender, DirectoryLock, Files
+from bxcore.ids import Hash32
+from bxcore.timestamp import Timestamp
+
+__all__ = ["AuditBroken", "AuditExposed", "AuditLog", "AuditUnavailable"]
+
+log = logs.get("audit")
+
+Kind = TypeVar("Kind", bound=Record)
+Make = Callable[[int, Timestamp, Hash32], Kind]
+"""Makes a record, told its number, its time and the hash of the record before it."""
+
+
+class AuditUnavailable(StateError):
+    """A record could not be made durable. Until a restart none can: nobody knows what is on the disk."""
+
+    code = "audit_unavailable"
+
+
+class AuditBroken(StateError):
+    """The log is not what was written. brokerd does not start until the owner has accepted that."""
+
+    code = "audit_broken"
+
+
+class AuditLog:
+    """The log, open for appending. Made with `open`."""
+
+    def __init__(self, directory: Path, lock: DirectoryLock, *, disk: Files, clock: Clock, keep: HeadFile) -> None:
+        self._directory, self._directory_lock = directory, lock
+        self._disk, self._clock, self._head_file = disk, clock, keep
+        self._lock = threading.Lock()
+        self._appender: Appender | None = None
+        self._broken = False
+        self._verifier = Verifier()
+        self._current: Progress
+        self._places: list[Place] = []
+        self._seals: SealFile
+        self.recovered: Recovered | None = None
+        """The torn end that opening had to describe, if any: worth a word to the owner."""
+        self.accepted: BreakAccepted | None = None
+        """The break that opening has recorded as accepted, if any."""
+
+    @classmethod
+    def open(cls, directory: Path, state: Path, *, disk: Files, clock: Clock, accept_break: bool = False) -> "AuditLog":
+        """Verify the log and open it. Either directory is made where it is not there.
+
+        Raises AuditBroken (unless `accept_break`, which then records it), AuditExposed, AuditUnavailable,
+        StateInUse where another brokerd has it, StateError.
+        """
+        disk.make_dir(directory)
+        disk.make_dir(state)
+        auditstart.require_private(directory)
+        lock = files.lock_directory(directory)
+        keep = None
+        try:
+            keep = HeadFile.open(state)
+            opened = cls(directory, lock, disk=disk, clock=clock, keep=keep)
+            opened._seals = SealFile(state, disk)
+            opened._start(accept_break=accept_break)
+        except BaseException:
+            if keep is not None:
+                keep.close()
+            lock.close()
+            raise
+        return opened
+
+    # -- what it is for ---------------------------------------------------------------------------
+
+    def append(self, make: Make[Kind]) -> Kind:
+        """Record what `make` returns, durable when this returns.
+
+        Raises AuditUnavailable; ValueError (nothing written) for a record that is too long or not the next one.
+        """
+        with self._lock:
+            self._refuse_if_broken()
+            time = self._clock.now_ms()
+            head = self._verifier.head
+            record = make(head.seq + 1, time, head.hash)
+            if (record.seq, record.time, record.prev) != (head.seq + 1, time, head.hash):
+                raise ValueError("not the next record: seq, time and prev are those that were given")
+            if isinstance(record, Recovered | BreakAccepted):
+                raise ValueError("only opening the log writes a record of this kind")
+            self._write(record, ready=lambda: self._turn_page(_name(time)))
+            return record
+
+    @property
+    def broken(self) -> bool:
+        """Whether nothing can be recorded any more until a restart."""
+        return self._broken
+
+    @property
+    def head(self) -> Head:
+        """The last record."""
+        with self._lock:
+            return self._verifier.head
+
+    def records(self) -> Iterator[Record]:
+        """Yield every record; lines that hold none, and records that were torn, are left out."""
+        which = auditfiles.names(self._directory)
+        return (entry.record for entry in auditfiles.entries(self._directory, which) if entry.record is not None)
+
+    def find(self, seq: int) -> Record | None:
+        """Return the record of that number, None where there is none. Raises StateError."""
+        with self._lock:
+            at = bisect_left(self._places, seq, key=lambda place: place.seq) - 1
+            if at < 0 or seq > self._verifier.log_lines:
+                return None
+            entry = auditfiles.find(self._directory, self._places[at], seq)
+        if entry is None or entry.record is None or entry.record.seq != seq:
+            return None
+        return entry.record
+
+    def open_questions(self) -> tuple[Decided, ...]:
+        """The decisions that the owner was asked about, and that have no answer."""
+        return self._decisions(self.unsettled.asked)
+
+    def not_started(self) -> tuple[Decided, ...]:
+        """The decisions that allow a call of which nothing more is on record: it has not run."""
+        return self._decisions(self.unsettled.allowed)
+
+    def unfinished(self) -> tuple[Decided, ...]:
+        """The decisions whose call was started and has no result."""
+        return self._decisions(self.unsettled.started)
+
+    @property
+    def unsettled(self) -> Unsettled:
+        """The same three by number, as of now."""
+        with self._lock:
+            return self._verifier.unsettled
+
+    def close(self) -> None:
+        """Give the log back. May be called twice."""
+        with self._lock:
+            self._broken = True
+            if self._appender is not None:
+                self._appender.close()
+            self._appender = None
+            self._head_file.close()
+            self._directory_lock.close()
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def _start(self, *, accept_break: bool) -> None:
+        kept = self._head_file.read()
+        today = _name(self._clock.now_ms())
+        seals = self._seals.read()
+        found = auditstart.examine(self._directory, seals=seals, kept=kept, whole=accept_break, first_file=today)
+        if kept is None and found.report.next_seq > 1:
+            log.warning("no head was kept: a tail that was cut off would not show code=audit_head_lost")
+        if found.broken is not None and not accept_break:
+            raise AuditBroken(_told(found))
+        self._take(found)
+        self._write_findings(found)
+        if found.broken is not None:
+            self._seals.replace(found.seals)
+            self._head_file.write_alone(self._verifier.head)
+        else:
+            self._seals.add(*found.seals)
+            self._head_file.write(self._verifier.head)
+        self._seal_if_due()
+
+    def _take(self, found: Examined) -> None:
+        self._verifier, self._current = found.verifier, found.current
+        self._places = list(found.places)
+        try:
+            self._appender = self._disk.open_append(self._directory / self._current.file)
+        except StateError as error:
+            raise AuditUnavailable(f"{self._current.file} cannot be opened for appending: {error.detail}") from None
+
+    def _write_findings(self, found: Examined) -> None:
+        """Record an accepted break, or a torn end. One line: what is torn within a break is described by it."""
+        seq, time = found.report.next_seq, self._clock.now_ms()
+        if found.broken is not None:
+            self.accepted = found.broken.accepted(seq=seq, time=time)
+            self._write_behind_any_tear(self.accepted)
+            log.warning("a break was accepted: %s code=audit_broken", _told(found))
+        elif found.report.torn is not None:
+            self.recovered = found.report.torn.recovered(seq=seq, time=time)
+            self._write_behind_any_tear(self.recovered)
+            where, size_bytes = self.recovered.line, self.recovered.bytes
+            log.warning(
+                "set aside a torn end file=%s line=%d bytes=%d code=log_recovered",
+                self.recovered.file,
+                where,
+                size_bytes,
+            )
+
+    def _write_behind_any_tear(self, record: Record) -> None:
+        newline = b"" if _ends_with_newline(self._directory / self._current.file) else b"\n"
+        self._current.add(newline)
+        self._write(record, newline=newline)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def _write(self, record: Record, *, newline: bytes = b"", ready: Callable[[], None] | None = None) -> None:
+        line = auditlog.encode(record)
+        if len(line) > MAX_LINE:
+            raise ValueError(f"a record of {len(line)} bytes is longer than a line may be, {MAX_LINE}")
+        try:
+            if ready is not None:
+                ready()
+            if self._appender is None:
+                raise AuditUnavailable("the audit log is closed")
+            self._appender.append(newline + line + b"\n")
+            self._took(line + b"\n", record.seq)
+        except StateError as error:
+            self._give_up()
+            raise AuditUnavailable(f"nothing is recorded any more until a restart: {error.detail}") from None
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _took(self, line: bytes, seq: int) -> None:
+        self._verifier.feed(line)
+        if not self._verifier.sound or self._verifier.head.seq != seq:
+            raise AuditUnavailable(f"record {seq} does not verify")
+        self._current.add(line)
+        self._head_file.write(self._verifier.head)
+        self._seal_if_due()
+
+    def _give_up(self) -> None:
+        self._broken = True
+        if self._appender is not None:
+            self._appender.close()
+        self._appender = None
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken:
+            raise AuditUnavailable("nothing is recorded any more until a restart")
+
+    def _turn_page(self, name: str) -> None:
+        """Go on in a newer file; where the clock went back, in the same one."""
+        if name <= self._current.file:
+            return
+        if (self._directory / name).exists():
+            raise AuditUnavailable(f"{name} is there already, and not by our hand")
+        fresh = self._disk.open_append(self._directory / name)
+        if self._appender is not None:
+            self._appender.close()
+        self._appender = fresh
+        self._seal()
+        self._current = Progress(file=name, before=self._verifier.head)
+        self._verifier.begin(name)
+        self._places.append(Place(file=name, bytes=0, lines=0, seq=self._verifier.log_lines))
+
+    def _seal_if_due(self) -> None:
+        if self._current.size_bytes - self._current.sealed_bytes >= auditseals.EVERY_BYTES:
+            self._seal()
+            self._places.append(self._current.seal(self._verifier).end)
+
+    def _seal(self) -> None:
+        self._current.sealed_bytes = self._current.size_bytes
+        if self._current.size_bytes:
+            self._seals.add(self._current.seal(self._verifier))
+
+    def _decisions(self, numbers: tuple[int, ...]) -> tuple[Decided, ...]:
+        found = (self.find(number) for number in numbers)
+        return tuple(record for record in found if isinstance(record, Decided))
+
+
+def _name(time: Timestamp) -> str:
+    return auditlog.file_name(datetime.fromtimestamp(time / 1000, UTC).date())
+
+
+def _ends_with_newline(path: Path) -> bool:
+    """Also true of an empty file."""
+    try:
+        with files.open_read(path) as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return True
+            file.seek(-1, os.SEEK_END)
+            return file.read() == b"\n"
+    except OSError as error:
+        raise files.unreadable(path, error) from None
+
+
+def _told(found: Examined) -> str:
+    first, count = found.findings[0], len(found.findings) + found.report.more_findings
+    more = f" (and {count - 1} more: bxctl audit verify)" if count > 1 else ""
+    return f"{first.file}:{first.line}: {first.detail}{more}"
