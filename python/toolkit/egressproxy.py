@@ -17,7 +17,7 @@ from toolkit.egressorder import Dialled, Order, Refused, Verdict
 from toolkit.relay import Budget, Relay
 from toolkit.socks import AddressAsked, NoName, Reply, SocksFault
 
-CONNECTIONS = 32
+CONNECTIONS = 16
 """As many connections one call may open, good and bad together. The eleven of a fetch with its redirects fit."""
 ADDRESSES = 4
 """As many addresses of one name are tried; all of them are judged."""

@@ -4,6 +4,7 @@ Threads: the caller copies one way and one helper thread the other; a Budget is 
 Invariant: a byte is counted before it is passed on, so no more than the budget ever passes.
 """
 
+import select
 import socket
 import threading
 
@@ -53,6 +54,8 @@ class Relay:
                 piece = source.recv(_PIECE)
                 if not piece:
                     sink.shutdown(socket.SHUT_WR)
+                    if _gone(source):
+                        self.stop()
                     return
                 self._pass_on(piece, sink, way)
             self.stop()
@@ -74,3 +77,10 @@ class Relay:
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # it is not connected any more, which is what was wanted
+
+
+def _gone(end: socket.socket) -> bool:
+    """Whether the peer has left altogether, instead of merely saying no more: then nobody reads what still comes."""
+    poll = select.poll()
+    poll.register(end, 0)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))

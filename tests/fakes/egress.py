@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from bxcore.deadline import SystemClock
 from toolkit import egress
@@ -52,7 +53,7 @@ class RunningProxy:
         self._leash, self._held = os.pipe()
         self._thread = threading.Thread(target=self.proxy.serve, args=(egress.listen(self.path), self._leash))
 
-    def __enter__(self) -> "RunningProxy":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -132,7 +133,7 @@ class Canary:
         except BlockingIOError:
             return count
 
-    def __enter__(self) -> "Canary":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,16 +141,25 @@ class Canary:
 
 
 class Listener:
-    """A TCP server on the loopback whose connections `serve` handles, each in a thread, all joined at the end."""
+    """A server whose connections `serve` handles, each in a thread, all joined at the end.
 
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+    It listens on the loopback, or on a Unix socket where `path` says so.
+    """
+
+    def __init__(self, serve: Callable[[socket.socket], None], path: Path | None = None) -> None:
         self._serve = serve
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port: int = self._listener.getsockname()[1]
+        self.port = 0
+        if path is None:
+            self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+            self.port = self._listener.getsockname()[1]
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(path))
+            self._listener.listen()
         self._threads = [threading.Thread(target=self._accept)]
         self.taken = 0
 
-    def __enter__(self) -> "Listener":
+    def __enter__(self) -> Self:
         self._threads[0].start()
         return self
 

@@ -84,7 +84,7 @@ E7 = {
     "no length": b"",
     "255 bytes": b"a" * 255,
     "254 bytes": b".".join([b"a" * 62] * 4) + b".ab",
-    "high bytes": b"www.ex\xc3\xa4mple.org",
+    "high bytes": b"www.ex\xc3\xa4mple.net",
     "a lone high byte": b"www.example.org\x80",
     "a space": b"www.example.org ",
     "percent": b"www%00.example.org",
@@ -394,6 +394,22 @@ def test_the_budget_is_one_for_all_connections_of_the_call(tmp_path: Path, echo:
         verdicts = _verdicts(proxy)
     assert verdicts.count(Verdict.BYTE_LIMIT) >= 1
     assert sum(report.passed_bytes for report in proxy.reports) <= 1_000
+
+
+def test_a_client_that_leaves_ends_its_connection_though_the_server_holds_on(tmp_path: Path) -> None:
+    def hold(peer: socket.socket) -> None:
+        while peer.recv(100):
+            pass
+        peer.recv(1)
+
+    with Listener(hold) as server, RunningProxy(tmp_path, servers={PUBLIC: server.port}) as proxy:
+        with proxy.connected() as client:
+            client.sendall(HELLO + _named(HOST.encode()))
+            assert _reply(client.recv(2) + client.recv(10)) == Reply.DONE
+            client.sendall(PLAIN)
+        for worker in proxy.proxy._workers:
+            worker.join()
+        assert [report.verdict for report in proxy.reports] == [Verdict.DIALLED]
 
 
 def test_when_the_leash_ends_every_connection_ends(tmp_path: Path, echo: Listener) -> None:
