@@ -1,4 +1,4 @@
-"""Does a grant fit a call? Constraints alone: mode, expiry and taint are weighed in brokerd.policy. Pure.
+"""Does a grant fit a call? Constraints alone: mode, expiry and taint are weighed in brokerd.weighing. Pure.
 
 Two questions with two answers. `fitting`: which grants may decide? What allows fits narrowly: for a
 tool that replaces a file, the file's own path does not count, because its parent is what gets mounted.

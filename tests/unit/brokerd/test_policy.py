@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from brokerd import policy
+from brokerd import policy, weighing
 from brokerd.call import FRESH, UNREADABLE, Call, Labels
 from brokerd.policy import Ask, Decision, Denial
 from bxcore.grants import Grant, Mode
@@ -215,7 +215,7 @@ ADVICE = ("grant", "toml", "bxctl", "owner", "approv", "allow", "permission", "a
 
 
 def test_6_no_detail_names_a_way_round_the_refusal() -> None:
-    for text in policy.DETAILS.values():
+    for text in weighing.DETAILS.values():
         assert not [word for word in ADVICE if word in text]
         assert len(text) <= 300
         assert text.isprintable()
@@ -224,7 +224,7 @@ def test_6_no_detail_names_a_way_round_the_refusal() -> None:
 def test_6_the_detail_of_a_denial_is_one_of_the_fixed_sentences() -> None:
     for grants, *_ in CASES.values():
         outcome = decide(*grants)
-        assert not isinstance(outcome, Denial) or outcome.detail == policy.DETAILS[outcome.reason]
+        assert not isinstance(outcome, Denial) or outcome.detail == weighing.DETAILS[outcome.reason]
 
 
 def test_7_decisions_are_the_same_in_an_empty_environment() -> None:
