@@ -4,9 +4,6 @@ import os
 import socket
 import ssl
 import struct
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bxcore import hosts
 from tests.fakes.egress import HOST, PUBLIC, Canary, Listener, RunningProxy
-from tests.structure.sources import PYTHON
-from toolkit import egressorder, egressproxy, socks
-from toolkit.egressorder import BadOrder, Verdict
+from toolkit import egressproxy, socks
+from toolkit.egressorder import Verdict
 from toolkit.socks import Reply
 
 Answers = dict[str, list[tuple[str, ...]]]
@@ -263,40 +258,6 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("egress")
 
 
-def _reader(said: bytes) -> socks.Read:
-    left = bytearray(said)
-
-    def read(count: int) -> bytes:
-        if len(left) < count:
-            raise ConnectionError
-        piece = bytes(left[:count])
-        del left[:count]
-        return piece
-
-    return read
-
-
-@given(st.one_of(st.binary(max_size=300), st.binary(max_size=260).map(b"\x05\x01\x00\x03".__add__)))
-def test_e7_any_bytes_are_a_proper_name_and_port_or_refused(said: bytes) -> None:
-    try:
-        host, port = socks.read_request(_reader(said))
-    except (socks.SocksFault, ConnectionError):
-        return
-    assert hosts.host(host) == host
-    assert 1 <= port <= 65_535
-    assert set(host) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-")
-
-
-@given(st.binary(max_size=80))
-def test_any_greeting_is_answered_or_refused(said: bytes) -> None:
-    try:
-        assert socks.read_greeting(_reader(said)) == b"\x05\x00"
-    except (socks.SocksFault, ConnectionError):
-        return
-    assert said[0] == 5
-    assert 0 in said[2 : 2 + said[1]]
-
-
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     name=st.one_of(
@@ -431,68 +392,6 @@ def test_when_the_time_is_over_the_proxy_ends_by_itself(tmp_path: Path, echo: Li
         assert client.recv(2) == b"\x05\x00"
         assert client.recv(1) == b""
     assert [report.verdict for report in proxy.reports] == [Verdict.MALFORMED]
-
-
-BAD_ORDERS = {
-    "empty": b"",
-    "no JSON": b"{",
-    "a list": b"[]",
-    "a key too few": b'{"host":"a.example","port":443,"socket":"/s","total_bytes":1}',
-    "a key too many": b'{"host":"a.example","port":443,"socket":"/s","total_bytes":1,"deadline_ms":1,"x":1}',
-    "an address": b'{"host":"127.0.0.1","port":443,"socket":"/s","total_bytes":1,"deadline_ms":1}',
-    "upper case": b'{"host":"A.example","port":443,"socket":"/s","total_bytes":1,"deadline_ms":1}',
-    "a wildcard": b'{"host":"*.a.example","port":443,"socket":"/s","total_bytes":1,"deadline_ms":1}',
-    "port as text": b'{"host":"a.example","port":"443","socket":"/s","total_bytes":1,"deadline_ms":1}',
-    "port true": b'{"host":"a.example","port":true,"socket":"/s","total_bytes":1,"deadline_ms":1}',
-    "port 0": b'{"host":"a.example","port":0,"socket":"/s","total_bytes":1,"deadline_ms":1}',
-    "relative socket": b'{"host":"a.example","port":443,"socket":"s","total_bytes":1,"deadline_ms":1}',
-    "no bytes": b'{"host":"a.example","port":443,"socket":"/s","total_bytes":0,"deadline_ms":1}',
-}
-
-
-@pytest.mark.parametrize("line", BAD_ORDERS.values(), ids=BAD_ORDERS.keys())
-def test_what_brokerd_never_writes_is_no_order(line: bytes) -> None:
-    with pytest.raises(BadOrder):
-        egressorder.parse_order(line)
-
-
-def _program() -> "subprocess.Popen[bytes]":
-    code = f"import sys; sys.path.insert(0, {str(PYTHON)!r}); from toolkit import egress; sys.exit(egress.main())"
-    return subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-
-
-def test_e5_the_program_itself_refuses_localhost_and_ends_with_its_leash(tmp_path: Path) -> None:
-    """With the real resolver and dialler: localhost is granted here, resolves to loopback, and is not dialled."""
-    path = tmp_path / "proxy.sock"
-    with Canary() as canary, _program() as program:
-        assert program.stdin is not None
-        order = (
-            f'{{"host":"localhost","port":{canary.port},"socket":"{path}","total_bytes":1000,"deadline_ms":60000}}\n'
-        )
-        program.stdin.write(order.encode())
-        program.stdin.flush()
-        while not (path.exists() and path.stat().st_mode & 0o777 == 0o666):
-            assert program.poll() is None
-            time.sleep(0.01)
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(60)
-            client.connect(str(path))
-            client.sendall(HELLO + _named(b"localhost", canary.port))
-            said = client.recv(2) + client.recv(10)
-        out, errors = program.communicate(timeout=60)
-        assert canary.heard == 0
-    assert said[3] in {Reply.NOT_PUBLIC, Reply.UNREACHABLE}  # some machines know no "localhost."
-    assert out.startswith(b'{"host":"localhost",')
-    assert (program.returncode, errors) == (0, b"")
-
-
-def test_the_program_refuses_a_wrong_order() -> None:
-    with _program() as program:
-        out, errors = program.communicate(b"{}\n", timeout=60)
-    assert (program.returncode, out) == (2, b"")
-    assert errors.count(b"\n") == 1
 
 
 def _tls_hello(name: str | None) -> bytes:
