@@ -1,10 +1,11 @@
 """The grant files as they are now, looked at for every decision: the set, or why there is none.
 
 Reads: the files of one directory whose names end in .toml and do not begin with a dot. Everything else there is
-ignored: swap files (.a.toml.swp), backups (a.toml~), locks (.#a.toml). Each time it looks at name, inode, size,
-times, owner and mode of each file; it opens those that changed, or changed so lately that one more change could
-look the same. Invariant: where one file is wrong in any way, or somebody else could have written it, there is no
-set. Threads: any; a look that began after a caller came answers that caller too.
+ignored: swap files (.a.toml.swp), backups (a.toml~), locks (.#a.toml). A look compares name, inode, size, times,
+owner and mode of each file; it opens those that changed, or changed so lately that one more change could look the
+same. Only where the kernel says that nothing happened there is a look of the last second as good as a new one.
+Invariant: where one file is wrong in any way, or somebody else could have written it, there is no set.
+Threads: any; a look that began after a caller came answers that caller too.
 """
 
 import operator
@@ -14,9 +15,11 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 
+from brokerd.dirwatch import DirectoryWatch
 from bxcore import grants, logs, regularfile, tomlfile
 from bxcore.deadline import Clock
 from bxcore.grants import SUFFIX, Grant, GrantFault, GrantFaults, GrantSet
@@ -26,6 +29,9 @@ MOST_FILES = 10_000
 MOST_BYTES = tomlfile.MAX_BYTES
 
 _TRIES = 5
+_TRUSTED_MS = 1_000
+"""How long the kernel's word is taken: it does not tell of everything (brokerd.dirwatch)."""
+
 _SETTLED_MS = 3_000
 """More than one tick of any file system's clock: of two changes within a tick, the second shows in no time."""
 
@@ -54,6 +60,14 @@ class _Read:
     meaning: Grant | _Faults
 
 
+class Watch(Protocol):
+    """Says whether nothing happened in the directory since a look at all of it began (brokerd.dirwatch)."""
+
+    def begin(self, directory: int) -> None: ...
+
+    def still(self) -> bool: ...
+
+
 class GrantFiles:
     """The directory of grants. `owners` may have written it and its files: root and this process's user if left out."""
 
@@ -63,10 +77,12 @@ class GrantFiles:
         *,
         clock: Clock,
         owners: frozenset[int] | None = None,
+        watch: Watch | None = None,
         opener: Callable[..., int] = os.open,
     ) -> None:
         self._directory = directory
         self._clock = clock
+        self._watch = DirectoryWatch(directory) if watch is None else watch
         self._opener = opener
         self._owners = frozenset({0, os.geteuid()}) if owners is None else owners
         self._lock = threading.Lock()
@@ -77,6 +93,7 @@ class GrantFiles:
         self._found: dict[str, _Signature] | None = None
         self._read: dict[str, _Read] = {}
         self._made: _Answer = ()
+        self._made_ms: int | None = None  # None while nothing that was made can be trusted unseen
 
     def current(self) -> GrantSet:
         """Return the grants as they are on the disk now, or raise GrantFaults with all that is wrong."""
@@ -117,22 +134,30 @@ class GrantFiles:
         return self._whole("changes again and again while it is read")
 
     def _look(self) -> _Answer:
-        now = self._clock.now_ms()
+        now, now_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        if self._made_ms is not None and now_ms - self._made_ms < _TRUSTED_MS and self._watch.still():
+            return self._made
+        self._made_ms = None
         directory = self._open()
         try:
-            found = self._signatures(directory)
-            if found == self._found:
-                return self._made
-            read = {name: self._file(directory, name, signature, now) for name, signature in found.items()}
-            if self._signatures(directory) != found:
-                raise _Moved
+            self._watch.begin(directory)
+            self._look_at_all(directory, now)
         finally:
             os.close(directory)
+        self._made_ms = now_ms
+        return self._made
+
+    def _look_at_all(self, directory: int, now: Timestamp) -> None:
+        found = self._signatures(directory)
+        if found == self._found:
+            return
+        read = {name: self._file(directory, name, signature, now) for name, signature in found.items()}
+        if self._signatures(directory) != found:
+            raise _Moved
         if _meanings(read) != _meanings(self._read) or self._made == ():
             self._made = _together(read)
         self._read = read
         self._found = found if all(file.content is None for file in read.values()) else None
-        return self._made
 
     # -- the directory ------------------------------------------------------------------------
 
