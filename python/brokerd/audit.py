@@ -124,7 +124,8 @@ class AuditLog:
     def records(self) -> Iterator[Record]:
         """Yield every record; lines that hold none, and records that were torn, are left out."""
         which = auditfiles.names(self._directory)
-        return (entry.record for entry in auditfiles.entries(self._directory, which) if entry.record is not None)
+        found = (entry.record for entry in auditfiles.entries(self._directory, which))
+        return (record for record in found if record is not None)
 
     def find(self, seq: int) -> Record | None:
         """Return the record of that number, None where there is none. Raises StateError."""
@@ -133,9 +134,8 @@ class AuditLog:
             if at < 0 or seq > self._verifier.log_lines:
                 return None
             entry = auditfiles.find(self._directory, self._places[at], seq)
-        if entry is None or entry.record is None or entry.record.seq != seq:
-            return None
-        return entry.record
+        record = None if entry is None else entry.record
+        return record if record is not None and record.seq == seq else None
 
     def open_questions(self) -> tuple[Decided, ...]:
         """The decisions that the owner was asked about, and that have no answer."""

@@ -19,6 +19,7 @@ from bxcore.errors import BadMessage
 from bxcore.files import StateMissing
 
 PIECE = 1024 * 1024
+_RECOVERY_START = b'{"event":"recovery",'
 
 Progress = Callable[[int], None]
 """Told now and then how many bytes have been read since the last time."""
@@ -47,10 +48,18 @@ class Line:
 
 @attrs.frozen
 class Entry:
-    """A line and its meaning: None where it holds no record, or one that was torn and does not count."""
+    """A line, and whether a recovery behind it says that it was torn."""
 
     line: Line
-    record: Record | None
+    void: bool
+
+    @property
+    def record(self) -> Record | None:
+        """The record that it holds, decoded anew; None where it holds none, or one that was torn."""
+        try:
+            return auditlog.decode(self.line.raw) if self.line.whole and not self.void else None
+        except BadMessage:
+            return None
 
 
 def names(directory: Path) -> list[str]:
@@ -131,24 +140,19 @@ def _line(file: BufferedReader, path: Path) -> bytes:
 
 def _settled(found: Iterator[Line]) -> Iterator[Entry]:
     """Hold each line back until the next one: a whole record that a recovery describes was torn, and is void."""
-    held: Entry | None = None
+    held: Line | None = None
     for line in found:
-        entry = Entry(line, _record(line))
         if held is not None:
-            yield attrs.evolve(held, record=None) if _voids(entry.record, held.line) else held
-        held = entry
+            yield Entry(held, void=_voids(line, held))
+        held = line
     if held is not None:
-        yield held
+        yield Entry(held, void=False)
 
 
-def _record(line: Line) -> Record | None:
-    try:
-        return auditlog.decode(line.raw) if line.whole else None
-    except BadMessage:
-        return None
-
-
-def _voids(record: Record | None, before: Line) -> bool:
+def _voids(line: Line, before: Line) -> bool:
+    if not line.raw.startswith(_RECOVERY_START):
+        return False
+    record = Entry(line, void=False).record
     return (
         isinstance(record, Recovered)
         and record.line == before.number

@@ -1,6 +1,5 @@
 """What a pass over the audit log says: its head, what is wrong and where, which calls have no end. Pure."""
 
-from collections.abc import Mapping
 from enum import Enum
 
 import attrs
@@ -130,7 +129,7 @@ class Report:
     files: int
     bytes: int
     head: Head
-    counts: Mapping[str, int]
+    counts: dict[str, int]
     findings: tuple[Finding, ...]
     more_findings: int
     recovered: tuple[Recovered, ...]

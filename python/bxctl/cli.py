@@ -15,6 +15,7 @@ import click
 
 from bxcore.errors import BoxmakerError
 from bxctl import VERSION
+from bxctl.auditcommands import audit
 from bxctl.exits import MEANINGS, Exit
 from bxctl.sockets import DEFAULT_HOME, Home, home
 
@@ -321,6 +322,9 @@ def broker_session(where: Home, *, session: str, rebuild: bool, json: bool) -> i
     from bxctl import world
 
     return verb.session(world.of_process(where), session=session, rebuild=rebuild, json=json)
+
+
+main.add_command(audit)
 
 
 @main.command()

@@ -29,6 +29,11 @@ class Home:
         return self.path / "audit"
 
     @property
+    def audit_head(self) -> Path:
+        """The audit log's head as brokerd keeps it outside of the log (bxcore.audithead)."""
+        return self.path / "broker" / "audit-head"
+
+    @property
     def history(self) -> Path:
         """What the owner typed in `bxctl chat`."""
         return self.path / "bxctl-history"
