@@ -1,0 +1,259 @@
+"""brokerd.containers against a Podman that fails: at each step, in each way, and never on the host instead.
+
+What the two do in peace is in tests/container/test_podman_contract.py. Rows S5, S7; statement 12 of the neighbours.
+"""
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from brokerd import containers
+from brokerd.attached import Stop
+from brokerd.containers import Podman
+from brokerd.runnerfaults import NotAsAsked, PodmanAway, PodmanRefused, PodmanSlow, RunnerUnavailable
+from tests.fakes import plans
+from tests.fakes.plans import PLAN, work
+from tests.fakes.podman import Exchange, FakePodman
+
+BEFORE_THE_START = ("create", "init", "inspect", "attach")
+EVERY_STEP = (*BEFORE_THE_START, "start", "remove")
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="bxm") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def service(directory: Path) -> Iterator[FakePodman]:
+    with FakePodman(directory / "podman.sock") as running:
+        yield running
+
+
+@pytest.fixture
+def podman(service: FakePodman) -> Podman:
+    return Podman(service.path, clock=plans.CLOCK, owner="test")
+
+
+@pytest.fixture
+def effect(directory: Path) -> Path:
+    """A file that the container's program makes, if it ever runs."""
+    return directory / "effect"
+
+
+def refuse(exchange: Exchange) -> bool:
+    exchange.refuse(500, "permission denied")
+    return True
+
+
+def hang_up(exchange: Exchange) -> bool:
+    exchange.close_connection = True
+    return True
+
+
+def talk_nonsense(exchange: Exchange) -> bool:
+    exchange.wfile.write(b"\x00\xffnot http\r\n\r\n")
+    exchange.close_connection = True
+    return True
+
+
+def half_an_answer(exchange: Exchange) -> bool:
+    exchange.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"Id": ')
+    exchange.close_connection = True
+    return True
+
+
+FAILURES = {"refuse": refuse, "hang up": hang_up, "nonsense": talk_nonsense, "half": half_an_answer}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("step", BEFORE_THE_START)
+def test_s7_a_failure_before_the_start_means_that_nothing_ran(
+    service: FakePodman, podman: Podman, effect: Path, step: str, failure: str
+) -> None:
+    service.on(step, FAILURES[failure])
+    started: list[bool] = []
+    with pytest.raises(RunnerUnavailable):
+        podman.run(plans.shell(f"touch {effect}"), work(), lambda: started.append(True))
+    assert started == []
+    assert not effect.exists()
+    assert service.containers == {}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failed_start_is_an_end_that_is_not_known(service: FakePodman, podman: Podman, failure: str) -> None:
+    """The start was asked for, so the container may have run: never "nothing happened", never a second try."""
+    service.on("start", FAILURES[failure])
+    ended = podman.run(PLAN, work(), lambda: None)
+    assert (ended.stop, ended.exit) == (Stop.BROKEN, None)
+    assert service.asked.count("start") == 1
+    assert service.containers == {}
+
+
+@pytest.mark.parametrize("step", EVERY_STEP)
+def test_s5_a_podman_that_hangs_is_given_up(
+    service: FakePodman, podman: Podman, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers, "STEP_MS", 200)
+    monkeypatch.setattr(containers, "REMOVE_MS", 100)
+    over = threading.Event()
+
+    def hang(exchange: Exchange) -> bool:
+        over.wait(20)
+        return hang_up(exchange)
+
+    service.on(step, hang)
+    try:
+        if step in BEFORE_THE_START:
+            with pytest.raises(PodmanSlow):
+                podman.run(PLAN, work(), lambda: None)
+        else:
+            podman.run(PLAN, work(), lambda: None)
+    finally:
+        over.set()
+    service.on(step, lambda _: False)
+    podman.sweep()
+    assert service.containers == {}
+
+
+def test_s7_without_podman_nothing_runs(podman: Podman, service: FakePodman, effect: Path) -> None:
+    """Statement 12: no fallback to the host, whatever is missing."""
+    service.die()
+    before = set(_children())
+    for ask in (podman.sweep, podman.places, lambda: podman.has_image(PLAN.image)):
+        with pytest.raises(PodmanAway):
+            ask()
+    with pytest.raises(PodmanAway):
+        podman.run(plans.shell(f"touch {effect}"), work(), lambda: None)
+    assert not effect.exists()
+    assert set(_children()) == before
+
+
+def _children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+@pytest.mark.parametrize("at", ["started", "running"])
+def test_s1_a_podman_that_is_killed_while_a_call_runs_leaves_an_end_that_is_not_known(
+    service: FakePodman, podman: Podman, at: str
+) -> None:
+    def kill() -> None:
+        service.die()
+
+    if at == "running":
+        threading.Timer(0.3, kill).start()
+    ended = podman.run(plans.shell("sleep 20"), work(), kill if at == "started" else lambda: None)
+    assert (ended.stop, ended.exit) == (Stop.BROKEN, None)
+
+
+def test_a_container_made_otherwise_is_not_started(service: FakePodman, podman: Podman, effect: Path) -> None:
+    def twist(described: dict[str, Any]) -> None:
+        described["HostConfig"]["Privileged"] = True
+
+    service.twist = twist
+    with pytest.raises(NotAsAsked, match="privileged"):
+        podman.run(plans.shell(f"touch {effect}"), work(), lambda: None)
+    assert not effect.exists()
+    assert service.containers == {}
+
+
+def test_inv_2_the_start_is_recorded_before_it_is_asked_for(service: FakePodman, podman: Podman) -> None:
+    asked: list[str] = []
+    podman.run(PLAN, work(), lambda: asked.extend(service.asked))
+    assert asked == ["create", "init", "inspect", "attach"]
+    assert service.asked[4] == "start"
+
+
+def test_s5_a_container_that_will_not_go_is_left_to_the_sweep(service: FakePodman, podman: Podman) -> None:
+    """Podman's issue 6520: without conmon the first removal fails, and later ones do not."""
+    tries: list[str] = []
+
+    def fail(exchange: Exchange) -> bool:
+        tries.append(exchange.path)
+        exchange.answer(200, [{"Id": "x", "Err": "conmon is gone"}])
+        return True
+
+    service.on("remove", fail)
+    assert podman.run(PLAN, work(), lambda: None).exit == 0
+    assert len(tries) == containers.REMOVE_TRIES
+    assert podman.sweep().left == 1
+    service.on("remove", lambda _: False)
+    assert podman.sweep() == containers.Swept(removed=1, left=0)
+
+
+def test_s5_a_service_that_ignores_the_filter_does_not_make_us_end_the_owners_containers(
+    service: FakePodman, podman: Podman
+) -> None:
+    service.ignores_filters = True
+    others = Podman(service.path, clock=plans.CLOCK, owner="the-owner")
+    theirs = others.open(attrs.evolve(plans.shell("sleep 60"), owner="the-owner"), b"", work().reading.deadline)
+    assert podman.sweep().removed == 0
+    assert len(service.containers) == 1
+    theirs.close()
+
+
+def test_a_call_counts_as_running_before_podman_knows_of_it(service: FakePodman, podman: Podman) -> None:
+    """A sweep between the making of a container and the moment that we hear of it must not take it."""
+    removed: list[int] = []
+
+    def sweep_meanwhile(_: Exchange) -> bool:
+        service.on("init", lambda _: False)
+        removed.append(podman.sweep().removed)
+        return False
+
+    service.on("init", sweep_meanwhile)
+    assert podman.run(PLAN, work(), lambda: None).exit == 0
+    assert removed == [0]
+
+
+def test_the_leash_breaks_when_brokerd_is_gone(service: FakePodman, podman: Podman, effect: Path) -> None:
+    """What holds the stream is the process: with it, stdin of the container ends."""
+    running = podman.open(plans.shell(f"cat; touch {effect}"), b"", work().reading.deadline)._running
+    time.sleep(0.1)
+    assert not effect.exists()
+    running._sock.close()
+    running._api.close()
+    for _ in range(200):
+        if effect.exists():
+            break
+        time.sleep(0.02)
+    assert effect.exists()
+
+
+def test_what_podman_says_of_paths_is_not_repeated(service: FakePodman, podman: Podman) -> None:
+    service.on("init", refuse)
+    with pytest.raises(PodmanRefused, match="permission denied") as caught:
+        podman.run(PLAN, work(), lambda: None)
+    assert "/some/path" not in str(caught.value)
+
+    def name_a_path(exchange: Exchange) -> bool:
+        exchange.refuse(500, "open /home/owner/secret: no")
+        return True
+
+    service.on("init", name_a_path)
+    with pytest.raises(PodmanRefused) as caught:
+        podman.run(PLAN, work(), lambda: None)
+    assert "secret" not in str(caught.value)
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_many_calls_leave_no_descriptor_behind(service: FakePodman, podman: Podman) -> None:
+    podman.run(PLAN, work(), lambda: None)
+    before = _descriptors()
+    for _ in range(20):
+        podman.run(PLAN, work(), lambda: None)
+        with pytest.raises(RunnerUnavailable):
+            podman.run(attrs.evolve(PLAN, image="0" * 64), work(), lambda: None)
+    time.sleep(0.2)  # the service's own ends close a moment later
+    assert _descriptors() <= before + 2
