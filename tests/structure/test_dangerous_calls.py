@@ -43,6 +43,14 @@ HOMES = {
     "subprocess.check_output": set[str](),
     "importlib.import_module": set[str](),
     "__import__": set[str](),
+    # TLS without checking is one wrong constructor away, so there is one place that makes its settings.
+    "ssl.create_default_context": {"toolkit.httpfetch"},
+    "ssl.SSLContext": set[str](),
+    "ssl._create_unverified_context": set[str](),
+    "ssl.wrap_socket": set[str](),
+    "socket.getaddrinfo": {"toolkit.dialling"},
+    "socket.gethostbyname": set[str](),
+    "socket.gethostbyname_ex": set[str](),
     "eval": set[str](),
     "exec": set[str](),
     "pickle.loads": set[str](),
@@ -93,6 +101,8 @@ BAD = {
     "replace of a path": "path.replace(other)\n",
     "a program": "import subprocess\nsubprocess.run(['true'])\n",
     "eval": "eval('1')\n",
+    "a look-up": "import socket\nsocket.getaddrinfo('host', 1)\n",
+    "TLS that checks nothing": "import ssl\nssl._create_unverified_context()\n",
 }
 
 

@@ -86,6 +86,18 @@ def test_every_session_ignores_the_environment() -> None:
     assert [found for path in judged() for found in unguarded(path)] == []
 
 
+def test_s15_only_the_proxy_dials_for_the_tools() -> None:
+    """What runs in a tool's own container cannot even name the module that opens internet sockets."""
+    proxy = {"egress.py", "egressorder.py", "egressproxy.py"}
+    toolkit = sources.python_files(sources.PYTHON / "toolkit")
+    assert [path.name for path in toolkit if dials(path)] == ["dialling.py"]
+    assert {path.name for path in toolkit if "toolkit.dialling" in sources.imports(path)} == proxy
+    assert not [path for path in toolkit if path.name not in proxy and _PROXY & set(sources.imports(path))]
+
+
+_PROXY = {"toolkit.egress", "toolkit.egressproxy"}
+
+
 BAD_DIALS = {
     "family": "import socket\nsocket.socket(socket.AF_INET)\n",
     "default family": "import socket\nsocket.socket()\n",
