@@ -179,7 +179,7 @@ class AuditLog:
         self._take(found)
         self._write_findings(found)
         if found.broken is not None:
-            self._seals.replace(found.seals)
+            self._seals.start_over(found.seals)
             self._head_file.write_alone(self._verifier.head)
         else:
             self._seals.add(*found.seals)

@@ -125,7 +125,7 @@ class SealFile:
         except StateError as error:
             log.warning("seals cannot be kept, the next start takes longer: %s", error.detail)
 
-    def replace(self, seals: Sequence[Seal]) -> None:
+    def start_over(self, seals: Sequence[Seal]) -> None:
         """Store these seals and no others: the owner has accepted that the old ones do not fit. Raises StateError."""
         self._files.replace(self._path, b"".join(encode(seal) + b"\n" for seal in seals))
 
