@@ -20,7 +20,7 @@ from tests.property.policy_oracle import RANK, Answer, PlainCall, PlainGrant, ju
 PATH_TOOLS = ("read_file", "write_file", "search_files", "shell")
 # One component is the start of another, two are the same letters to the eye, and one differs in case only.
 COMPONENTS = st.sampled_from(["a", "ab", "a.b", "A", "\u00e9", "e\u0301"])
-NAMES = st.sampled_from(["example.org", "a.example.org", "a.example.org", "b.a.example.org", "aexample.org"])
+NAMES = st.sampled_from(["example.org", "a.example.org", "a.example.org", "b.a.example.org", "ba.example.org"])
 PORTS = st.sampled_from([443, 443, 443, 443, 80, 8443])
 TIMES = st.integers(98, 102)
 CLASSES = st.sampled_from(["public", "private", "secret"])

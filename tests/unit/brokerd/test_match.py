@@ -71,8 +71,8 @@ HOSTS: dict[str, tuple[str, str, bool]] = {
     "a name below": ("example.org", "https://www.example.org/", False),
     "a wildcard": ("*.example.org", "https://a.b.example.org/", True),
     "a wildcard and its apex": ("*.example.org", "https://example.org/", False),
-    "a wildcard and a name that ends the same": ("*.example.org", "https://notexample.org/", False),
-    "a name that ends the same": ("example.org", "https://notexample.org/", False),
+    "a wildcard and a name that ends the same": ("*.a.example.org", "https://ba.example.org/", False),
+    "a name that ends the same": ("a.example.org", "https://ba.example.org/", False),
 }
 
 
