@@ -47,6 +47,7 @@ __all__ = [
     "canonical",
     "parse",
     "schema",
+    "with_path",
 ]
 
 MAX_ARGUMENT_BYTES = 262_144
@@ -164,6 +165,18 @@ def asked_path(arguments: object) -> str | None:
     if isinstance(arguments, ReadFile | WriteFile | EditFile | ListDirectory | SearchFiles):
         return arguments.path
     return None
+
+
+def with_path(arguments: object, path: str) -> object:
+    """Return the arguments with `path` in the place of the asked one: what a container is given, links resolved.
+
+    TypeError for a tool without a path.
+    """
+    if isinstance(arguments, Shell):
+        return attrs.evolve(arguments, directory=path)
+    if isinstance(arguments, ReadFile | WriteFile | EditFile | ListDirectory | SearchFiles):
+        return attrs.evolve(arguments, path=path)
+    raise TypeError(f"{type(arguments).__name__} takes no path")
 
 
 def asked_url(arguments: object) -> str | None:

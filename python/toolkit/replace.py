@@ -6,7 +6,6 @@ never followed where it is a link: the link would be replaced, so the callers re
 """
 
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -67,7 +66,7 @@ def _access(fd: int) -> bytes | None:
 
 def put(where: Spot, data: bytes) -> None:
     """Make `data` the file at the spot, durable when this returns. ToolError where another file is there by now."""
-    beside = f".boxmaker-{secrets.token_hex(6)}.new"
+    beside = f".boxmaker-{os.urandom(6).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(beside, flags, NEW_MODE if where.old is None else _PRIVATE, dir_fd=where.directory)
     try:

@@ -4,7 +4,6 @@ A file that grows while it is read is read up to the size that it had when it wa
 shrinks ends early. Whatever the tools print about a name or a byte of a file is made here.
 """
 
-import hashlib
 import os
 import stat
 from collections.abc import Sequence
@@ -53,6 +52,8 @@ class Content:
     @property
     def sha256(self) -> str | None:
         """Of the whole file, or None where only a part was read."""
+        import hashlib  # takes longer to load than most files take to read, and a text needs none
+
         return hashlib.sha256(self.data).hexdigest() if self.whole else None
 
 

@@ -146,6 +146,17 @@ def test_the_path_and_the_address_that_were_asked() -> None:
     assert tools.asked_url(ReadFile(path="/a")) is None
 
 
+def test_the_resolved_path_takes_the_place_of_the_asked_one_and_nothing_else_changes() -> None:
+    for tool, _, read in GOOD.values():
+        if tool == "http_fetch":
+            with pytest.raises(TypeError):
+                tools.with_path(read, "/r")
+            continue
+        resolved = tools.with_path(read, "/r")
+        assert tools.asked_path(resolved) == "/r"
+        assert tools.with_path(resolved, tools.asked_path(read) or "") == read
+
+
 def test_every_tool_says_what_brokerd_needs_to_judge_it() -> None:
     for name, kind in tools.TOOLS.items():
         fields = attrs.fields_dict(kind.arguments)
