@@ -15,6 +15,8 @@ from tests.structure import sources
 PYPROJECT = sources.ROOT / "pyproject.toml"
 SETTINGS: Mapping[str, Any] = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]
 CONTRACTS: list[Mapping[str, Any]] = SETTINGS["importlinter"]["contracts"]
+WITHOUT_PROGRAM = {"bxcore", "toolkit"}
+"""One is a library; the other's programs are started by name in the tool image, and nowhere else."""
 FLOOR = {
     f"bxcore.{name}" for name in ("errors", "ids", "timestamp", "logs", "deadline", "listener", "daemon", "regularfile")
 }
@@ -43,6 +45,8 @@ def violation(contract: Mapping[str, Any]) -> tuple[str, str]:
     if contract["type"] == "independence":
         first, second = contract["modules"][:2]
         return first, second
+    if contract["type"] == "protected":
+        return "brokerd.call", contract["protected_modules"][0]
     return contract["source_modules"][-1], contract["forbidden_modules"][-1]
 
 
@@ -63,8 +67,10 @@ def test_a_broken_contract_is_seen(contract: Mapping[str, Any], tmp_path: Path) 
 
 
 def _modules_named_in(contracts: Iterable[Mapping[str, Any]]) -> set[str]:
-    named = {name for contract in contracts for key in ("modules", "source_modules") for name in contract.get(key, [])}
-    return named | set(SETTINGS["importlinter"]["root_packages"])
+    keys = ("modules", "source_modules", "forbidden_modules", "protected_modules", "allowed_importers")
+    named = {name for contract in contracts for key in keys for name in contract.get(key, [])}
+    packages = set(SETTINGS["importlinter"]["root_packages"])
+    return packages | {name for name in named if name.partition(".")[0] in packages}
 
 
 def _make_module(top: Path, name: str) -> None:
@@ -97,7 +103,7 @@ def unlisted(packages: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
             found.append(f"{name} is no root package of the linter")
         if name not in packaged:
             found.append(f"{name} is not packaged")
-        if name != "bxcore" and settings["poetry"]["scripts"].get(name) != f"{name}.__main__:main":
+        if name not in WITHOUT_PROGRAM and settings["poetry"]["scripts"].get(name) != f"{name}.__main__:main":
             found.append(f"{name} has no script")
     return found
 
