@@ -131,9 +131,9 @@ def last(state: CallState) -> bool:
 
 def drawn() -> str:
     """Return the table as lines `received --ask--> asked`, for the page that explains it."""
-    states = max(len(state.value) for state in CallState)
-    events = max(len(event.value) for event in CallEvent)
+    before_width = max(len(state.value) for state in CallState)
+    event_width = max(len(event.value) for event in CallEvent) + len("-->")
     return "\n".join(
-        f"{before.value:<{states}} --{event.value + '-->':<{events + 3}} {after.value}{', final' if last(after) else ''}"
+        f"{before.value:<{before_width}} --{f'{event.value}-->':<{event_width}} {after.value}{', final' * last(after)}"
         for (before, event), after in MOVES.items()
     )

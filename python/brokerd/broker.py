@@ -1,0 +1,319 @@
+"""The one path of a tool call: look, decide, record, ask, record, start, run, raise, record, answer.
+
+Reads: grants, links and labels, anew for each call. Writes: the audit log and the session's labels, under the
+ledger. Invariants: nothing runs before its decision and its start are on disk (INV-2); a fault anywhere is
+a denial or a failure, never a run (INV-3); a result is released only after its labels and its record are on
+disk (INV-4); no call runs twice. Threads: many workers at once. Specified in docs/authority.md.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+from brokerd import entries, policy, results
+from brokerd.approvals import Approvals
+from brokerd.approvaltext import Terms
+from brokerd.call import FRESH, UNREADABLE, Call, Labels
+from brokerd.callstate import CallEvent, CallState, Progress
+from brokerd.claims import Claims
+from brokerd.entries import CameBack, Said
+from brokerd.ledger import Book, Ledger, Make
+from brokerd.mounts import MountRefused
+from brokerd.policy import Ask, Decision, Denial
+from brokerd.reading import FAULT, Looked, Reading, Unfit, terms_of
+from brokerd.runner import Ran, RunnerUnavailable
+from brokerd.running import Running
+from bxcore import logs
+from bxcore.auditlog import Decided, RunEnding
+from bxcore.errors import StateError
+from bxcore.grants import GrantSet
+from bxcore.ids import Hash32
+from bxcore.server import PeerGone
+from bxcore.timestamp import Timestamp
+from bxcore.wire.admin import Verdict
+from bxcore.wire.tools import DenyReason, ToolDenied, ToolFailed, ToolPending, ToolRequest, ToolResult
+
+REPEATED = "the session sent a call of this number before; no call runs twice"
+NO_TIME = "the time that grants are judged by cannot be kept"
+NO_ROOM = "too many calls are running"
+ASKER_GONE = "whoever asked has left"
+WITHHELD = "the call ran, but its result could not be recorded, so it is withheld"
+UNKNOWN = "whether the call took effect is not known; do not repeat it without asking"
+
+SEEN = frozenset({RunEnding.DONE, RunEnding.TOOL_ERROR, RunEnding.UNKNOWN})
+"""Endings after which the session counts as having seen the result. A failure shows a fixed sentence only."""
+
+Answer = ToolResult | ToolFailed | ToolDenied
+
+log = logs.get("broker")
+
+
+class Runs(Protocol):
+    """What the path asks of brokerd.runner."""
+
+    def run(
+        self,
+        decision: Decision,
+        *,
+        seq: int,
+        started: Callable[[str, Hash32], None],
+        cancelled: Callable[[], bool],
+    ) -> Ran: ...
+
+
+@attrs.frozen(kw_only=True)
+class Asker:
+    """Whoever sent the request. `pending` raises PeerGone; `left` says whether they have gone."""
+
+    pending: Callable[[ToolPending], None]
+    left: Callable[[], bool]
+
+
+@attrs.frozen(kw_only=True)
+class _Weighed:
+    """What policy said, and for a question what a yes would put into effect."""
+
+    outcome: Decision | Ask | Denial
+    terms: Terms | None = None
+
+
+class Broker:
+    """The path. `now` is the clock that grants expire by."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        reading: Reading,
+        approvals: Approvals,
+        claims: Claims,
+        runner: Runs,
+        running: Running,
+        now: Callable[[], Timestamp],
+    ) -> None:
+        self._ledger = ledger
+        self._reading = reading
+        self._approvals = approvals
+        self._claims = claims
+        self._runner = runner
+        self._running = running
+        self._now = now
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Withdraw the open questions and stop what runs, now and later. Not from a signal handler."""
+        self._stopping.set()
+        self._approvals.stop()
+
+    def handle(self, request: ToolRequest, asker: Asker) -> Answer:
+        """Carry one request to its end."""
+        if self._ledger.broken:
+            return _denied(DenyReason.AUDIT_UNAVAILABLE)
+        looked = self._reading.look(request, hopeful=self._hopeful)
+        try:
+            weighed, record = self._decide(request, looked)
+        except StateError as error:
+            log.error("denied unrecorded session=%s call=%d code=%s", request.session, request.call, error.code)
+            return _denied(DenyReason.AUDIT_UNAVAILABLE)
+        outcome = weighed.outcome
+        progress = Progress()
+        progress.recorded(record)
+        if isinstance(outcome, Ask):
+            outcome = self._ask(record, outcome, weighed.terms, looked, asker)
+            progress.move(CallEvent.APPROVE if isinstance(outcome, Decision) else CallEvent.REFUSE)
+        if isinstance(outcome, Denial):
+            return _denied(outcome.reason, outcome.detail)
+        return self._carry_out(record, outcome, progress, lambda: self._stopping.is_set() or asker.left())
+
+    # -- deciding -------------------------------------------------------------------------------
+
+    def _decide(self, request: ToolRequest, looked: Looked) -> tuple[_Weighed, Decided]:
+        """Decide by the labels of this moment and record it. Raises StateError: then nothing was decided."""
+        first = self._claims.take(request.session, request.call)
+        with self._ledger.held() as book:
+            session = _labels(book, request)
+            weighed = self._weigh(request, looked, session, first=first)
+            try:
+                record = book.append(_decision(request, looked, session, weighed.outcome))
+            except BaseException:
+                if isinstance(weighed.outcome, Ask):
+                    self._approvals.give_back()
+                raise
+        reason = "-" if record.reason is None else record.reason.value
+        log.info(
+            "decided seq=%d session=%s call=%d verdict=%s reason=%s",
+            record.seq,
+            record.session,
+            record.call,
+            record.verdict.value,
+            reason,
+        )
+        return weighed, record
+
+    def _weigh(self, request: ToolRequest, looked: Looked, session: Labels | Unfit, *, first: bool) -> _Weighed:
+        """Decide; an exception meanwhile is a denial like another."""
+        try:
+            return self._outcome(request, looked, session, first=first)
+        except StateError as error:
+            log.error("denied, the time cannot be kept call=%d code=%s", request.call, error.code)
+            return _Weighed(outcome=policy.refuse(request, DenyReason.STATE_UNREADABLE, NO_TIME))
+        except Exception:
+            log.exception("denied by a fault session=%s call=%d code=internal", request.session, request.call)
+            return _Weighed(outcome=policy.refuse(request, DenyReason.NO_GRANT, FAULT))
+
+    def _outcome(self, request: ToolRequest, looked: Looked, session: Labels | Unfit, *, first: bool) -> _Weighed:
+        grants, call, effects = looked.grants, looked.call, looked.effects
+        if isinstance(grants, Unfit):
+            return _unfit(request, grants)
+        if isinstance(session, Unfit):
+            return _unfit(request, session)
+        if isinstance(call, Unfit):
+            return _unfit(request, call)
+        if not first:
+            return _Weighed(outcome=policy.refuse(request, DenyReason.INVALID_ARGUMENTS, REPEATED))
+        outcome = policy.decide(grants, call, session, self._now())
+        if isinstance(outcome, Denial):
+            return _Weighed(outcome=outcome)
+        if isinstance(effects, Unfit):
+            return _unfit(request, effects)
+        if isinstance(outcome, Decision):
+            return _Weighed(outcome=outcome)
+        terms = terms_of(effects, session=session, result=outcome.labels)
+        if why_not := self._approvals.admit(outcome, grants.digest):
+            return _Weighed(outcome=policy.refuse(request, DenyReason.APPROVAL_REFUSED, why_not))
+        return _Weighed(outcome=outcome, terms=terms)
+
+    def _hopeful(self, grants: GrantSet, call: Call) -> bool:
+        """Whether the call might run for a session that has seen nothing. A fault here is met again when it counts."""
+        try:
+            return policy.weigh(grants, call, FRESH, self._now()).verdict is not Verdict.DENIED
+        except Exception:
+            log.exception("a call could not be weighed call=%d code=internal", call.request.call)
+            return False
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def _ask(self, record: Decided, ask: Ask, terms: Terms | None, looked: Looked, asker: Asker) -> Decision | Denial:
+        """Put the question, tell the asker that it is open, and wait for what it comes to."""
+        if terms is None or isinstance(looked.grants, Unfit):
+            raise RuntimeError("a question without terms")
+        pending = self._approvals.open(record, ask, terms, looked.grants.digest)
+        left = asker.left
+        try:
+            asker.pending(ToolPending(approval=pending.id, expires=pending.question.expires))
+        except PeerGone:
+            left = _gone
+        return self._approvals.wait(pending, left=left)
+
+    # -- running --------------------------------------------------------------------------------
+
+    def _carry_out(
+        self, record: Decided, decision: Decision, progress: Progress, given_up: Callable[[], bool]
+    ) -> Answer:
+        if given_up():
+            return self._not_run(record, decision, DenyReason.RUNNER_UNAVAILABLE, ASKER_GONE)
+        with self._running.place(given_up=given_up) as placed:
+            if not placed:
+                return self._not_run(record, decision, DenyReason.RUNNER_UNAVAILABLE, NO_ROOM)
+            try:
+                ran = self._run(record, decision, progress, given_up)
+            except StateError as error:
+                log.error("not run, its start is not recorded seq=%d code=%s", record.seq, error.code)
+                return _denied(DenyReason.AUDIT_UNAVAILABLE)
+            except RunnerUnavailable as error:
+                if progress.state is CallState.APPROVED:
+                    refused = isinstance(error, MountRefused)
+                    reason = DenyReason.INVALID_ARGUMENTS if refused else DenyReason.RUNNER_UNAVAILABLE
+                    return self._not_run(record, decision, reason, error.detail)
+                log.error("lost a running call seq=%d code=%s", record.seq, error.code)
+            except Exception:
+                log.exception("a run failed seq=%d code=internal", record.seq)
+                if progress.state is CallState.APPROVED:
+                    return self._not_run(record, decision, DenyReason.RUNNER_UNAVAILABLE, FAULT)
+            else:
+                answer, back = results.of(ran, decision.labels)
+                return self._finish(record, answer, back)
+        back = CameBack(ending=RunEnding.UNKNOWN, labels=decision.labels)
+        return self._finish(record, ToolFailed(message=UNKNOWN), back)
+
+    def _run(self, record: Decided, decision: Decision, progress: Progress, given_up: Callable[[], bool]) -> Ran:
+        def started(image: str, plan: Hash32) -> None:
+            with self._ledger.held() as book:
+                progress.recorded(book.append(entries.started(record.seq, image, plan)))
+
+        return self._runner.run(decision, seq=record.seq, started=started, cancelled=given_up)
+
+    def _not_run(self, record: Decided, decision: Decision, reason: DenyReason, detail: str) -> Answer:
+        """What may run did not start: it has ended too, and the log says so."""
+        back = CameBack(ending=RunEnding.FAILED, labels=decision.labels)
+        self._finish(record, ToolFailed(message=detail), back)
+        return _denied(reason, detail)
+
+    def _finish(self, record: Decided, answer: Answer, back: CameBack) -> Answer:
+        """Raise the session's labels, record the result, and only then let it out."""
+        try:
+            with self._ledger.held() as book:
+                answer, back, session = _raised(book, record, answer, back)
+                book.append(entries.ended(record.seq, record.session, back, session))
+        except StateError as error:
+            log.error("a result is not recorded seq=%d code=%s", record.seq, error.code)
+            return ToolFailed(message=WITHHELD)
+        log.info("ended seq=%d ending=%s bytes=%d", record.seq, back.ending.value, back.size)
+        return answer
+
+
+def _raised(book: Book, record: Decided, answer: Answer, back: CameBack) -> tuple[Answer, CameBack, Labels]:
+    """Join the result's labels to the session's. Where that fails the session has not seen it, nor will it."""
+    if back.ending not in SEEN:
+        return answer, back, book.labels_or(record.session, UNREADABLE)
+    try:
+        return answer, back, book.raise_to(record.session, back.labels)
+    except StateError as error:
+        log.error("a result is withheld seq=%d code=%s", record.seq, error.code)
+        withheld = back if back.ending is RunEnding.UNKNOWN else attrs.evolve(back, ending=RunEnding.FAILED)
+        return ToolFailed(message=WITHHELD), withheld, UNREADABLE
+
+
+def _labels(book: Book, request: ToolRequest) -> Labels | Unfit:
+    try:
+        return book.labels(request.session)
+    except StateError as error:
+        log.error("denied, the labels cannot be read session=%s code=%s", request.session, error.code)
+    except Exception:
+        log.exception("denied, the labels cannot be read session=%s code=internal", request.session)
+    return Unfit(reason=DenyReason.STATE_UNREADABLE, detail=None)
+
+
+def _decision(
+    request: ToolRequest, looked: Looked, session: Labels | Unfit, outcome: Decision | Ask | Denial
+) -> Make[Decided]:
+    return entries.decided(
+        request,
+        None if isinstance(looked.call, Unfit) else looked.call,
+        said(outcome),
+        UNREADABLE if isinstance(session, Unfit) else session,
+        None if isinstance(looked.grants, Unfit) else looked.grants.digest,
+    )
+
+
+def said(outcome: Decision | Ask | Denial) -> Said:
+    """Return what may be recorded of an outcome."""
+    if isinstance(outcome, Denial):
+        verdict, reason, detail = Verdict.DENIED, outcome.reason, outcome.detail
+    else:
+        verdict, reason, detail = (Verdict.ASK if isinstance(outcome, Ask) else Verdict.ALLOWED), None, None
+    return Said(verdict=verdict, grant=outcome.grant, grant_hash=outcome.grant_hash, reason=reason, detail=detail)
+
+
+def _unfit(request: ToolRequest, unfit: Unfit) -> _Weighed:
+    return _Weighed(outcome=policy.refuse(request, unfit.reason, unfit.detail))
+
+
+def _denied(reason: DenyReason, detail: str | None = None) -> ToolDenied:
+    return ToolDenied(reason=reason, detail=detail)
+
+
+def _gone() -> bool:
+    return True
