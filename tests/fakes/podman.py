@@ -2,7 +2,8 @@
 
 A container is a process of this machine in a group of its own, with the argv of the request: for tests of the
 conversation, not of isolation. What a test wants to go wrong it says beforehand: `on(step, action)` calls
-`action(exchange)` before a step is answered; `twist` changes what a created container is described as. The same
+`action(exchange)` before a step is answered; `twist` changes what a created container is described as, and `program`
+says what of this machine runs in the place of a container's own program. The same
 tests run against this and against the real service (tests/container/test_podman_contract.py).
 """
 
@@ -16,7 +17,7 @@ import socketserver
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, cast
@@ -49,10 +50,10 @@ class Container:
         self.process: subprocess.Popen[bytes] | None = None
         self.attached = False
 
-    def start(self) -> None:
+    def start(self, argv: Sequence[str]) -> None:
         self.status = "running"
         self.process = subprocess.Popen(
-            self.spec["entrypoint"],
+            argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -203,7 +204,8 @@ class Exchange(BaseHTTPRequestHandler):
         others.join()
 
     def do_start(self, ident: str, *_: object) -> None:
-        self.server.containers[ident].start()
+        container = self.server.containers[ident]
+        container.start(self.server.program(container.spec))
         self.answer(204)
 
     def do_list(self, _: str, __: object, query: dict[str, list[str]]) -> None:
@@ -279,6 +281,7 @@ class FakePodman(socketserver.ThreadingUnixStreamServer):
         self.storage = str(path.parent / "storage")
         self.ignores_filters = False
         self.twist: Callable[[dict[str, Any]], None] = lambda _: None
+        self.program: Callable[[Mapping[str, Any]], Sequence[str]] = lambda spec: spec["entrypoint"]
         self.writing = threading.Lock()
         self._actions: dict[str, Action] = {}
         self._open: set[Any] = set()

@@ -1,0 +1,382 @@
+"""brokerd.runner, with the fake Podman, and the toolkit's own programs as processes of this machine."""
+
+import json
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from brokerd import mounts, policy, results, tending
+from brokerd.attached import Stop
+from brokerd.call import FRESH, Call
+from brokerd.containers import Podman, Swept
+from brokerd.mounts import Mount, MountRefused
+from brokerd.policy import Decision
+from brokerd.probe import Held
+from brokerd.protected import Protected
+from brokerd.runner import Ran, Runner, order, protected_by
+from brokerd.runnerfaults import ImageMissing, PodmanAway, RunnerUnavailable, Unenforced
+from brokerd.tending import Tending
+from bxcore import hosts
+from bxcore.deadline import Deadline
+from bxcore.hosts import Target
+from bxcore.ids import Hash32
+from bxcore.settings import brokerd as settings_of
+from bxcore.settings.brokerd import BrokerdSettings, Listen
+from bxcore.timestamp import Timestamp
+from bxcore.wire.tools import ToolFailed, ToolResult
+from tests.fakes import calls, plans
+from tests.fakes.podman import IMAGE, FakePodman
+
+PYTHON = Path(__file__).resolve().parents[3] / "python"
+TOOLKIT = f"import sys; sys.path.insert(0, {str(PYTHON)!r}); from toolkit import contract; sys.exit(contract.main())"
+
+ALL_WALLS = ("system calls", "capabilities", "network")
+SOME_LIMITS = {"open files": True, "cpu": False}
+
+
+def probed(walls: Mapping[str, bool] = dict.fromkeys(ALL_WALLS, True), limits: Mapping[str, bool] = SOME_LIMITS) -> str:
+    return json.dumps({"walls": walls, "limits": limits})
+
+
+class Place:
+    """A runner with all that it stands on."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.service = FakePodman(directory / "podman.sock")
+        self.service.program = self._program
+        self.says = probed()
+        self.takes_memory = "echo taken"
+        (directory / "image").write_text(f"{IMAGE}\n")
+        for name in ("grants", "audit", "state", "run", "files"):
+            (directory / name).mkdir()
+        self.settings = BrokerdSettings(
+            listen=Listen(broker=directory / "run/broker.sock", admin=directory / "run/admin.sock"),
+            grants=directory / "grants",
+            audit=directory / "audit",
+            state=directory / "state",
+            podman=settings_of.Podman(
+                socket=self.service.path,
+                image_file=directory / "image",
+                calls=directory / "calls",
+                seccomp=directory / "seccomp.json",
+            ),
+        )
+        self.podman = Podman(self.service.path, clock=plans.CLOCK, owner="test")
+        self.egress = FakeEgress()
+        self.file = directory / "files" / "a.txt"
+        self.file.write_text("hello\n")
+
+    def runner(self, **changes: Any) -> Runner:
+        given: dict[str, Any] = {
+            "podman": self.podman,
+            "egress": self.egress,
+            "clock": plans.CLOCK,
+            "protected": Protected.of(self.settings),
+        }
+        return Runner(changes.pop("settings", self.settings), **{**given, **changes})
+
+    def _program(self, spec: Mapping[str, Any]) -> Sequence[str]:
+        if spec["labels"]["boxmaker.part"] == "probe":
+            takes = json.loads(spec["entrypoint"][-1])["take_memory"]
+            return ["/bin/sh", "-c", self.takes_memory if takes else f"echo '{self.says}'"]
+        return [sys.executable, "-I", "-c", TOOLKIT]
+
+
+class FakeEgress:
+    """Counts proxies; none of them is one."""
+
+    def __init__(self) -> None:
+        self.open: list[Target] = []
+        self.started = 0
+
+    def start(self, *, seq: int, target: Target, deadline: Deadline) -> "FakeEgress":
+        self.open.append(target)
+        self.started += 1
+        return self
+
+    def sweep(self) -> int:
+        return 0
+
+    @property
+    def mount(self) -> Mount:
+        return Mount(source="/srv/calls/1", destination=mounts.PROXY_PLACE, writable=False, device=1, inode=1)
+
+    def close(self) -> None:
+        self.open.clear()
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="bxm") as name:
+        made = Place(Path(name).resolve())
+        with made.service:
+            yield made
+
+
+def decided(call: Call) -> Decision:
+    """A Decision as policy makes one."""
+    rules = [] if call.target is None else [hosts.rule(call.target.host)]
+    grant = calls.grant(tool=call.kind.name, paths=("/tmp",) if call.path else (), hosts=tuple(rules))
+    decision = policy.decide(calls.grant_set(grant), call, FRESH, Timestamp(0))
+    assert isinstance(decision, Decision), decision
+    return decision
+
+
+def run(runner: Runner, decision: Decision, started: Any = lambda *_: None) -> Ran:
+    return runner.run(decision, seq=5, started=started, cancelled=lambda: False)
+
+
+def test_a_decision_runs_and_its_result_comes_back(place: Place) -> None:
+    answer, back = results.of(run(place.runner(), decided(calls.call(path=str(place.file)))), FRESH)
+    assert isinstance(answer, ToolResult)
+    assert "hello" in answer.content
+    assert back.exit == 0
+
+
+def test_a_tools_own_error_is_the_tools(place: Place) -> None:
+    place.file.write_bytes(b"\x00\xff\xfe\x00" * 100)
+    answer, _ = results.of(run(place.runner(), decided(calls.call(path=str(place.file)))), FRESH)
+    assert isinstance(answer, ToolResult)
+
+
+def test_inv_2_the_start_is_told_with_the_image_and_the_hash_of_what_was_asked_for(place: Place) -> None:
+    specs: list[Any] = []
+    told: list[tuple[str, Hash32]] = []
+    place.service.twist = lambda described: specs.append(described["Config"]["Labels"])
+
+    def started(image: str, plan: Hash32) -> None:
+        told.append((image, plan))
+        assert place.service.asked[-1] == "attach"
+
+    runner = place.runner()
+    run(runner, decided(calls.call(path=str(place.file))), started)
+    ((image, digest),) = told
+    assert image == IMAGE
+    assert len(digest) == 64
+    assert specs[-1]["boxmaker.call"] == "5"
+
+
+def test_inv_2_a_decision_runs_once(place: Place) -> None:
+    runner, decision = place.runner(), decided(calls.call(path=str(place.file)))
+    run(runner, decision)
+    before = list(place.service.asked)
+    with pytest.raises(policy.SealError):
+        run(runner, decision)
+    assert place.service.asked == before
+
+
+@pytest.mark.parametrize("fake", [None, "x", object()])
+def test_inv_2_nothing_else_runs(place: Place, fake: Any) -> None:
+    with pytest.raises(policy.SealError):
+        run(place.runner(), fake)
+    assert place.service.asked == []
+
+
+def test_what_cannot_be_recorded_does_not_run(place: Place) -> None:
+    target = place.directory / "files" / "new"
+    call = calls.call("write_file", path=str(target))
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        run(place.runner(), decided(call), refuse)
+    assert not target.exists()
+    assert place.service.containers == {}
+
+
+def test_p3_what_was_swapped_before_the_run_does_not_run(place: Place) -> None:
+    decision = decided(calls.call(path=str(place.file)))
+    place.file.unlink()
+    place.file.symlink_to("/etc/passwd")
+    with pytest.raises(MountRefused, match="link now"):
+        run(place.runner(), decision)
+    assert place.service.asked.count("create") == 2, "the probe's alone"
+
+
+def test_p3_what_is_swapped_between_the_plan_and_the_mount_is_seen_by_the_wrapper(place: Place) -> None:
+    """The plan says which inode; the wrapper looks at what was mounted, before it reads anything."""
+    secret = place.directory / "secret"
+    secret.write_text("secret")
+
+    def swap(*_: object) -> None:
+        place.file.unlink()
+        secret.rename(place.file)
+
+    answer, back = results.of(run(place.runner(), decided(calls.call(path=str(place.file))), swap), FRESH)
+    assert isinstance(answer, ToolFailed)
+    assert "no longer the file or directory" in answer.message
+    assert back.exit == 2
+
+
+def test_the_order_is_the_one_that_the_wrapper_reads(place: Place) -> None:
+    from toolkit import order as wrapper
+
+    call = calls.call(path=str(place.file))
+    huge = Mount(source=str(place.file), destination=str(place.file), writable=False, device=3, inode=2**64 - 1)
+    read = wrapper.read(order(call, (huge,))[:-1])
+    assert (read.tool, read.arguments, read.proxy) == ("read_file", call.arguments, None)
+    assert [(mount.path, mount.device, mount.inode) for mount in read.mounts] == [(str(place.file), 3, 2**64 - 1)]
+    fetch = wrapper.read(order(calls.call("http_fetch"), (place.egress.mount,))[:-1])
+    assert (fetch.mounts, fetch.proxy) == ((), "/egress/proxy.sock")
+
+
+# -- the image, and what is proved of it --------------------------------------------------------
+
+IMAGE_FILES = {"empty": "", "two": f"{IMAGE}\n{IMAGE}\n", "a name": "localhost/tools:latest\n", "short": "abc\n"}
+
+
+@pytest.mark.parametrize("text", IMAGE_FILES.values(), ids=IMAGE_FILES.keys())
+def test_s7_an_image_that_is_not_named_by_its_id_is_none(place: Place, text: str) -> None:
+    (place.directory / "image").write_text(text)
+    with pytest.raises(ImageMissing):
+        place.runner().effects(calls.call(path=str(place.file)))
+
+
+def test_s7_an_image_that_went_away_or_changed_is_seen_at_the_next_call(place: Place) -> None:
+    runner, call = place.runner(), calls.call(path=str(place.file))
+    assert runner.effects(call).image == IMAGE
+    place.service.images.clear()
+    with pytest.raises(ImageMissing):
+        runner.effects(call)
+    with pytest.raises(ImageMissing):
+        run(runner, decided(call))
+    (place.directory / "image").unlink()
+    with pytest.raises(ImageMissing):
+        runner.effects(call)
+
+
+def test_the_image_may_be_written_as_podman_shows_it(place: Place) -> None:
+    (place.directory / "image").write_text(f"sha256:{IMAGE}")
+    assert place.runner().image() == IMAGE
+
+
+def test_what_holds_here_is_found_out_once_an_image(place: Place) -> None:
+    runner, call = place.runner(), calls.call(path=str(place.file))
+    runner.effects(call)
+    assert runner.held == Held(held=("time", "output", "open files"), missing=("cpu", "memory"))
+    made = place.service.asked.count("create")
+    runner.effects(call)
+    assert place.service.asked.count("create") == made
+    place.service.images.add("6" * 64)
+    (place.directory / "image").write_text("6" * 64)
+    runner.effects(call)
+    assert place.service.asked.count("create") == made + 2
+
+
+def test_a_container_that_dies_of_its_memory_proves_the_limit(place: Place) -> None:
+    place.takes_memory = "kill -9 $$"
+    runner = place.runner()
+    runner.tend()
+    assert runner.held is not None
+    assert "memory" in runner.held.held
+
+
+PROBES = {
+    "a wall that does not hold": probed(walls={**dict.fromkeys(ALL_WALLS, True), "network": False}),
+    "nothing": "",
+    "nonsense": "Traceback",
+    "something else": '{"walls":{}}',
+}
+
+
+@pytest.mark.parametrize("says", PROBES.values(), ids=PROBES.keys())
+def test_no_tool_runs_where_a_wall_was_not_seen_to_hold(place: Place, says: str) -> None:
+    place.says = says
+    runner, call = place.runner(), calls.call(path=str(place.file))
+    for _ in range(2):
+        with pytest.raises(Unenforced):
+            runner.effects(call)
+    with pytest.raises(Unenforced):
+        run(runner, decided(call))
+    assert runner.held is None
+
+
+# -- effects ------------------------------------------------------------------------------------
+
+
+def test_effects_say_what_a_yes_is_a_yes_to(place: Place) -> None:
+    effects = place.runner().effects(calls.call("write_file", path=f"{place.directory}/files/new"))
+    (mount,) = effects.mounts
+    assert (mount.source, mount.writable) == (f"{place.directory}/files", True)
+    assert effects.hosts == ()
+    assert effects.image == IMAGE
+    assert "20 s" in effects.limits
+
+
+def test_effects_of_a_fetch_are_its_host_and_no_file(place: Place) -> None:
+    effects = place.runner().effects(calls.call("http_fetch"))
+    assert (effects.mounts, effects.hosts) == ((), ("https://example.org:443",))
+
+
+def test_p11_the_runners_own_files_and_podmans_store_are_no_tools(place: Place) -> None:
+    (place.directory / "storage").mkdir()
+    config = place.directory / "etc" / "brokerd.toml"
+    config.parent.mkdir()
+    config.write_text("")
+    runner = place.runner(protected=protected_by(place.settings, config=config))
+    for path in (place.directory, place.directory / "storage", config.parent, place.directory / "image"):
+        with pytest.raises(MountRefused, match="Boxmaker's own"):
+            runner.effects(calls.call("search_files", path=str(path)))
+
+
+# -- the proxy ----------------------------------------------------------------------------------
+
+
+def test_a_call_with_a_host_gets_a_proxy_for_as_long_as_it_runs(place: Place) -> None:
+    seen: list[int] = []
+    ran = run(place.runner(), decided(calls.call("http_fetch")), lambda *_: seen.append(len(place.egress.open)))
+    assert ran.exited.stop is Stop.END
+    assert (seen, place.egress.started, place.egress.open) == ([1], 1, [])
+
+
+def test_a_call_with_a_host_does_not_run_without_a_proxy(place: Place) -> None:
+    with pytest.raises(RunnerUnavailable):
+        run(place.runner(egress=None), decided(calls.call("http_fetch")))
+    assert place.service.asked.count("create") == 2, "the probe's alone"
+
+
+def test_a_call_without_a_host_gets_none(place: Place) -> None:
+    run(place.runner(), decided(calls.call(path=str(place.file))))
+    assert place.egress.started == 0
+
+
+# -- tending ------------------------------------------------------------------------------------
+
+
+def test_tending_sweeps_and_proves(place: Place) -> None:
+    left = attrs.evolve(plans.shell("sleep 60"), owner="test")
+    service = place.podman.open(left, b"", plans.work().reading.deadline)
+    runner = place.runner(podman=Podman(place.service.path, clock=plans.CLOCK, owner="test"))
+    assert runner.tend().removed == 1
+    assert runner.held is not None
+    service.close()
+
+
+def test_tending_goes_on_after_anything_and_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    rounds: list[int] = []
+    enough = threading.Event()
+
+    def tend() -> Swept:
+        rounds.append(1)
+        if len(rounds) == 6:
+            enough.set()
+        if len(rounds) < 4:
+            raise PodmanAway("away")
+        if len(rounds) == 4:
+            raise ValueError("a fault of ours")
+        return Swept(removed=0, left=0)
+
+    loop = Tending(tend, every_ms=1, away_ms=1)
+    loop.start()
+    assert enough.wait(20)
+    loop.stop()
+    assert sum("no tool can run" in record.message for record in caplog.records) == 1
+    assert tending.AWAY_MS > 0
