@@ -247,7 +247,7 @@ def no_grants(brokered: Brokered) -> None:
 
 
 def no_links(brokered: Brokered) -> None:
-    brokered.reading._resolve = Broken().resolve
+    brokered.reading._resolve = fail
 
 
 def no_effects(brokered: Brokered) -> None:
@@ -258,8 +258,8 @@ def no_labels(brokered: Brokered) -> None:
     brokered.ledger._book._states = Broken()
 
 
-def no_time(brokered: Brokered) -> None:
-    brokered.broker._now = Broken().now
+def fail(*_: object) -> str:
+    raise ZeroDivisionError
 
 
 FAULTS = {
