@@ -164,7 +164,7 @@ class Verifier:
         """The calls whose end is not on record."""
         calls = Calls(self._calls.unsettled())
         if self._waiting is not None:
-            calls.note(self._waiting)
+            calls.note([self._waiting])
         return calls.unsettled()
 
     @property
@@ -208,8 +208,8 @@ class Verifier:
 
     def _good_lines(self, lines: list[bytes], start: int) -> int:
         """Take records as long as each is plainly good; return the index of the first line that is not."""
-        match, note = PREFIX.match, self._calls.note
-        seq, prev, waiting, prev_of_last = self._seq, self._prev, self._waiting, self._prev_of_last
+        match, seq, prev, prev_of_last = PREFIX.match, self._seq, self._prev, self._prev_of_last
+        good = [] if self._waiting is None else [self._waiting]
         index = start
         for line in itertools.islice(lines, start, None):
             found = match(line)
@@ -218,15 +218,14 @@ class Verifier:
             groups: Groups = found.groups()  # type: ignore[assignment]  # as many as the expression has
             if groups[2] != prev or int(groups[1]) != seq + 1 or groups[0] in SPECIAL or len(line) > MAX_LINE:
                 break
-            if waiting is not None:
-                note(waiting)
-            waiting, prev_of_last = groups, prev
-            prev = sha256(line).hexdigest().encode()
+            good.append(groups)
+            prev_of_last, prev = prev, sha256(line).hexdigest().encode()
             seq += 1
             index += 1
         if index > start:
             self._look_for_kept(lines[start:index] if self._kept is not None else [])
-            self._last, self._waiting, self._prev_of_last = lines[index - 1], waiting, prev_of_last
+            self._last, self._waiting, self._prev_of_last = lines[index - 1], good.pop(), prev_of_last
+            self._calls.note(good)
             self._seq, self._prev = seq, prev
             self._line += index - start
         return index
@@ -388,7 +387,7 @@ class Verifier:
     def _settle(self) -> None:
         """The last good record is not torn: what it says counts."""
         if self._waiting is not None:
-            self._calls.note(self._waiting)
+            self._calls.note([self._waiting])
         self._waiting = self._last = None
 
     def _counts(self) -> dict[str, int]:

@@ -3,6 +3,8 @@
 Pure. Threads: each value belongs to the Verifier that made it.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from hashlib import sha256
 
 from bxcore.auditlog import Fault
@@ -56,23 +58,26 @@ class Calls:
     """Which calls have no end yet, and how many records there are of each event."""
 
     def __init__(self, unsettled: Unsettled) -> None:
-        self.counts: dict[bytes, int] = {}
+        self.counts: Counter[bytes] = Counter()
         self.open: dict[bytes, bytes] = {}
         for word, numbers in zip(_WORDS, (unsettled.asked, unsettled.allowed, unsettled.started), strict=True):
             self.open.update((b"%d" % number, word) for number in numbers)
 
-    def note(self, groups: Groups) -> None:
-        event, number, _, decision, ending, verdict = groups
-        self.counts[event] = self.counts.get(event, 0) + 1
-        if decision is None:
-            if verdict in _WORDS:
-                self.open[number] = verdict
-        elif event == b"started":
-            self.open[decision] = b"started"
-        elif event == b"result" or ending != b"approved":
-            self.open.pop(decision, None)
-        else:
-            self.open[decision] = b"allowed"
+    def note(self, records: Iterable[Groups]) -> None:
+        """These records count. Many at once: this runs for each record of the log."""
+        unsettled, events = self.open, []
+        for event, number, _, decision, ending, verdict in records:
+            events.append(event)
+            if decision is None:
+                if verdict in _WORDS:
+                    unsettled[number] = verdict
+            elif event == b"started":
+                unsettled[decision] = event
+            elif event == b"result" or ending != b"approved":
+                unsettled.pop(decision, None)
+            else:
+                unsettled[decision] = b"allowed"
+        self.counts.update(events)
 
     def unsettled(self) -> Unsettled:
         asked, allowed, started = (

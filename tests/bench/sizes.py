@@ -26,6 +26,10 @@ class Sizes:
     footprint_turns: int = 1_000
     stored_records: int = 10_000
     opening_runs: int = 5
+    audit_appends: int = 300
+    audit_passes: int = 3
+    audit_file_records: int = 500_000
+    audit_year_records: int = 1_000_000
 
 
 QUICK = Sizes(
@@ -43,4 +47,11 @@ QUICK = Sizes(
     starts=2,
     footprint_turns=200,
     opening_runs=2,
+    audit_appends=40,
+    audit_passes=1,
+    audit_file_records=30_000,
+    audit_year_records=36_500,
 )
+
+BIG = Sizes(audit_file_records=5_000_000)
+"""What takes gigabytes of disk and minutes, and shows that nothing grows with it."""

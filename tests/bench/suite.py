@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from tests.bench import baseline, events, footprint, latency, opening, proxy, report, reread, startup
+from tests.bench import audit, baseline, events, footprint, latency, opening, proxy, report, reread, startup
 from tests.bench.progress import say
 from tests.bench.report import Measure
-from tests.bench.sizes import QUICK, Sizes, Unmeasurable
+from tests.bench.sizes import BIG, QUICK, Sizes, Unmeasurable
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / ".state" / "bench.json"
@@ -36,12 +36,15 @@ GROUPS: Groups = {
     "opening": opening.measure,
     "footprint": footprint.measure,
     "baseline": baseline.measure,
+    "audit": audit.measure,
 }
 
 
 def main(argv: Sequence[str], *, groups: Groups = GROUPS, kept: Path = KEPT) -> int:
     parser = argparse.ArgumentParser(prog="make bench", description="How far from the limit? See docs/bench.md.")
-    parser.add_argument("--quick", action="store_true", help="small sizes: does the bench work? Figures mean little")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="small sizes: does the bench work? Figures mean little")
+    size.add_argument("--big", action="store_true", help="the sizes that take gigabytes of disk, where there are any")
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"default all: {', '.join(groups)}")
     given = parser.parse_args(argv)
     if unknown := [name for name in given.groups if name not in groups]:
@@ -49,9 +52,9 @@ def main(argv: Sequence[str], *, groups: Groups = GROUPS, kept: Path = KEPT) -> 
     _warn_of_load()
     chosen = {name: groups[name] for name in given.groups or groups}
     with _limited():
-        rows, whole = _measured(chosen, QUICK if given.quick else Sizes())
+        rows, whole = _measured(chosen, QUICK if given.quick else BIG if given.big else Sizes())
     print(report.table(rows))
-    if not given.groups and not given.quick:
+    if not given.groups and not given.quick and not given.big:
         kept.write_text(report.to_json(rows), encoding="utf-8")
         say(f"kept in {kept}")
     return 0 if whole and all(row.holds for row in rows) else 1
