@@ -10,7 +10,6 @@ from pathlib import Path
 
 import attrs
 
-from brokerd import probeprogram
 from brokerd.attached import Reading, Stop
 from brokerd.containerplan import Bounds, Ids, Network, Plan
 from brokerd.containers import Exited, Podman, Work
@@ -65,7 +64,7 @@ def run(podman: Podman, *, image: str, seccomp: str, clock: Clock) -> Held:
 
 def _plan(podman: Podman, image: str, seccomp: str, *, take_memory: bool) -> Plan:
     most: dict[str, JsonValue] = {**attrs.asdict(_BOUNDS), "take_memory": take_memory}
-    program = Path(probeprogram.__file__).read_text(encoding="utf-8")
+    program = Path(__file__).with_name("probeprogram.py").read_text(encoding="utf-8")
     return Plan(
         owner=podman.owner,
         call=_CALL,

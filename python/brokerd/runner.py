@@ -26,7 +26,7 @@ from brokerd.probe import Held
 from brokerd.protected import Protected
 from brokerd.results import Ran
 from brokerd.runnerfaults import ImageMissing, RunnerUnavailable
-from bxcore import logs, regularfile, strictjson
+from bxcore import logs, regularfile, strictjson, tools
 from bxcore.deadline import Clock, Deadline
 from bxcore.hosts import Target
 from bxcore.ids import Hash32
@@ -219,11 +219,16 @@ def order(call: Call, found: tuple[Mount, ...]) -> bytes:
     ]
     value: JsonValue = {
         "tool": call.kind.name,
-        "arguments": strictjson.loads(call.canonical),
+        "arguments": strictjson.loads(tools.canonical(_as_decided(call))),
         "mounts": granted,
         "proxy": None if call.target is None else PROXY_SOCKET,
     }
     return strictjson.dumps(value) + b"\n"
+
+
+def _as_decided(call: Call) -> object:
+    """Return the arguments with the path that was decided: where the asked one leads now is no matter any more."""
+    return call.arguments if call.path is None else tools.with_path(call.arguments, call.path)
 
 
 def protected_by(settings: BrokerdSettings, *, config: Path) -> Protected:

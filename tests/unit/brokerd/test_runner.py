@@ -29,6 +29,7 @@ from bxcore.ids import Hash32
 from bxcore.settings import brokerd as settings_of
 from bxcore.settings.brokerd import BrokerdSettings, Listen
 from bxcore.timestamp import Timestamp
+from bxcore.tools import TOOLS
 from bxcore.wire.tools import ToolFailed, ToolResult
 from tests.fakes import calls, plans
 from tests.fakes.podman import IMAGE, FakePodman
@@ -226,6 +227,15 @@ def test_the_order_is_the_one_that_the_wrapper_reads(place: Place) -> None:
     assert [(mount.path, mount.device, mount.inode) for mount in read.mounts] == [(str(place.file), 3, 2**64 - 1)]
     fetch = wrapper.read(order(calls.call("http_fetch"), (place.egress.mount,))[:-1])
     assert (fetch.mounts, fetch.proxy) == ((), "/egress/proxy.sock")
+
+
+def test_the_wrapper_is_told_the_path_that_was_decided_not_the_asked_one(place: Place) -> None:
+    link = place.directory / "files" / "link"
+    link.symlink_to(place.file)
+    call = attrs.evolve(calls.call(path=str(link)), path=mounts.resolve(str(link), TOOLS["read_file"]))
+    answer, _ = results.of(run(place.runner(), decided(call)), FRESH)
+    assert isinstance(answer, ToolResult)
+    assert "hello" in answer.content
 
 
 # -- the image, and what is proved of it --------------------------------------------------------
