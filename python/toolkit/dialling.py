@@ -17,8 +17,13 @@ class OwnAddress(OSError):
     """The address belongs to this machine."""
 
 
+_LOOPBACK = ("127.0.0.1", "::1")
+
+
 def resolve(host: str, port: int) -> tuple[str, ...]:
     """Ask the system's resolver, once. The final dot keeps search domains out; bytes keep IDNA out."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return _LOOPBACK  # RFC 6761: what it always means, and no name server is to be asked
     found = socket.getaddrinfo(f"{host}.".encode("ascii"), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
