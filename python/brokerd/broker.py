@@ -12,7 +12,7 @@ from typing import Protocol
 
 import attrs
 
-from brokerd import entries, policy, results
+from brokerd import entries, policy, results, weighing
 from brokerd.approvals import Approvals
 from brokerd.approvaltext import Terms
 from brokerd.call import FRESH, UNREADABLE, Call, Labels
@@ -188,7 +188,7 @@ class Broker:
     def _hopeful(self, grants: GrantSet, call: Call) -> bool:
         """Whether the call might run for a session that has seen nothing. A fault here is met again when it counts."""
         try:
-            return policy.weigh(grants, call, FRESH, self._now()).verdict is not Verdict.DENIED
+            return weighing.weigh(grants, call, FRESH, self._now()).verdict is not Verdict.DENIED
         except Exception:
             log.exception("a call could not be weighed call=%d code=internal", call.request.call)
             return False

@@ -1,0 +1,240 @@
+"""brokerd: the only role with authority. Decides every tool call, records it, runs it in a container of its own.
+
+Locks and checks the audit log, gives every call that the last run left an end, finds out what this host can
+enforce, and serves. A bad grant or a missing container service does not stop it: it denies, and says why.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import attrs
+
+from brokerd import mounts, places, recovery
+from brokerd.approvals import Approvals
+from brokerd.audit import AuditLog
+from brokerd.broker import Broker
+from brokerd.claims import Claims
+from brokerd.condition import Condition
+from brokerd.containers import Podman, Swept
+from brokerd.couriers import Couriers, LocalCourier
+from brokerd.egress import Egress
+from brokerd.expiryclock import ExpiryClock
+from brokerd.grantdesk import GrantDesk
+from brokerd.grantset import GrantFiles
+from brokerd.ledger import Ledger
+from brokerd.reading import Reading
+from brokerd.recovery import Found
+from brokerd.requests import RESERVED, RESERVED_CONNECTIONS, Requests, Socket
+from brokerd.runner import Runner, RunnerUnavailable, protected_by
+from brokerd.running import Running
+from brokerd.sessionstate import SessionStates
+from brokerd.tending import Tending
+from bxcore import config, daemon, listener, logs
+from bxcore.deadline import SystemClock
+from bxcore.files import DiskFiles
+from bxcore.listener import Listening
+from bxcore.server import Door, Handler, Server
+from bxcore.settings.brokerd import BrokerdSettings
+
+DRAIN_SECONDS = 8
+"""Containers that are stopped have their results recorded in that time."""
+
+log = logs.get("brokerd")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run brokerd until it is told to stop. Exit codes: 0, 74 (state, a broken audit log), 78 (configuration)."""
+    parser = argparse.ArgumentParser(prog="brokerd", description="Decides, records and runs tool calls.")
+    parser.add_argument("--config", type=Path, default=Path("/etc/boxmaker/brokerd.toml"))
+    parser.add_argument(
+        "--accept-break",
+        action="store_true",
+        help="go on with an audit log that was changed or cut, and record that you accept it (see bxctl audit verify)",
+    )
+    options = parser.parse_args(argv)
+    return daemon.run(lambda: _serve(options.config, accept_break=options.accept_break), role="brokerd")
+
+
+def _serve(config_path: Path, *, accept_break: bool) -> int:
+    settings = config.load(config_path, BrokerdSettings)
+    places.check(settings)
+    with ExitStack() as held:
+        listening = _listening(settings, held)
+        clock = SystemClock()
+        audit = AuditLog.open(settings.audit, settings.state, disk=DiskFiles(), clock=clock, accept_break=accept_break)
+        held.callback(audit.close)
+        parts = _parts(settings, config_path, audit, clock)
+        tending = Tending(parts.tend, every_ms=settings.podman.sweep_ms)
+        found = _begin(parts, audit)
+        requests = _requests(parts, found)
+        server = Server(_doors(settings, listening, requests.table()), clock=clock, drain_seconds=DRAIN_SECONDS)
+        daemon.stop_on_signal(server.stop)
+        tending.start()
+        _say_ready(parts)
+        # Questions are withdrawn and containers stopped first: the workers wait for their ends.
+        server.serve(before_drain=parts.broker.stop)
+        tending.stop()
+    return 0
+
+
+@attrs.frozen(kw_only=True)
+class _Parts:
+    """The pieces, built."""
+
+    broker: Broker
+    approvals: Approvals
+    claims: Claims
+    ledger: Ledger
+    reading: Reading
+    files: GrantFiles
+    runner: Runner
+    running: Running
+    egress: Egress
+    time: ExpiryClock
+    audit_dir: Path
+
+    def tend(self) -> Swept:
+        """Remove what calls left behind, prove the walls once."""
+        self.egress.sweep()
+        return self.runner.tend()
+
+
+def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock: SystemClock) -> _Parts:
+    disk = DiskFiles()
+    ledger = Ledger(audit, SessionStates(settings.state / "sessions", disk))
+    time_kept = ExpiryClock(settings.state / "clock", disk, clock)
+    files = GrantFiles(settings.grants, clock=clock)
+    runner, egress = _containers(settings, config_path, clock)
+    reading = Reading(grants=files, resolve=mounts.resolve, effects=runner.effects)
+    approvals = Approvals(
+        ledger=ledger,
+        reading=reading,
+        couriers=Couriers([LocalCourier()]),
+        limits=settings.approvals,
+        clock=clock,
+        now=time_kept.now_ms,
+    )
+    running, claims = Running(settings.limits.running, clock), Claims()
+    broker = Broker(
+        ledger=ledger,
+        reading=reading,
+        approvals=approvals,
+        claims=claims,
+        runner=runner,
+        running=running,
+        now=time_kept.now_ms,
+    )
+    return _Parts(
+        broker=broker,
+        approvals=approvals,
+        claims=claims,
+        ledger=ledger,
+        reading=reading,
+        files=files,
+        runner=runner,
+        running=running,
+        egress=egress,
+        time=time_kept,
+        audit_dir=settings.audit,
+    )
+
+
+def _containers(settings: BrokerdSettings, config_path: Path, clock: SystemClock) -> tuple[Runner, Egress]:
+    podman = Podman(settings.podman.socket, clock=clock)
+
+    def image() -> str:
+        return runner.image()
+
+    egress = Egress(settings, podman=podman, image=image)
+    protected = protected_by(settings, config=config_path)
+    runner = Runner(settings, podman=podman, egress=egress, clock=clock, protected=protected)
+    return runner, egress
+
+
+def _begin(parts: _Parts, audit: AuditLog) -> Found:
+    """Remove what the last run left running, then record the end of what it left open, before anything is served."""
+    try:
+        parts.tend()
+    except RunnerUnavailable as error:
+        log.error("no tool can run why=%s code=%s", error.detail, error.code)
+    found = recovery.recover(audit, parts.ledger, parts.reading)
+    parts.claims.learn(recovery.recent(parts.audit_dir))
+    return found
+
+
+def _requests(parts: _Parts, found: Found) -> Requests:
+    desk = GrantDesk(files=parts.files, reading=parts.reading, ledger=parts.ledger, now=parts.time.now_ms)
+    return Requests(
+        broker=parts.broker,
+        approvals=parts.approvals,
+        desk=desk,
+        ledger=parts.ledger,
+        condition=_condition(parts, found.told()),
+    )
+
+
+def _condition(parts: _Parts, told: str | None) -> Condition:
+    return Condition(
+        ledger=parts.ledger,
+        reading=parts.reading,
+        approvals=parts.approvals,
+        running=parts.running,
+        runner=parts.runner,
+        told=told,
+    )
+
+
+def _listening(settings: BrokerdSettings, held: ExitStack) -> Mapping[Socket, Listening]:
+    """Listen on every socket of the file; `held` gives them back, also where a later one cannot be had."""
+    paths = {
+        Socket.BROKER: settings.listen.broker,
+        Socket.ADMIN: settings.listen.admin,
+        Socket.STATE: settings.listen.state,
+    }
+    return {
+        name: held.enter_context(closing(listener.open_socket(path)))
+        for name, path in paths.items()
+        if path is not None
+    }
+
+
+def _doors(
+    settings: BrokerdSettings,
+    listening: Mapping[Socket, Listening],
+    table: Mapping[Socket, Mapping[type, Handler]],
+) -> list[Door]:
+    return [
+        Door(
+            listening=opened,
+            name=name.value,
+            handlers=table[name],
+            max_connections=settings.limits.connections,
+            reserved=RESERVED & frozenset(table[name]),
+            reserved_connections=RESERVED_CONNECTIONS,
+        )
+        for name, opened in listening.items()
+    ]
+
+
+def _say_ready(parts: _Parts) -> None:
+    """Say in one line what holds here, and that brokerd serves."""
+    report = _condition(parts, None).report()
+    log.info(
+        "ready image=%s limits=%s missing=%s grants=%d denies=%s audit=%d cpu_ms=%d",
+        report.image or "-",
+        ",".join(report.limits_held) or "-",
+        ",".join(report.limits_missing) or "-",
+        report.grants,
+        "-" if report.denies is None else report.denies.value,
+        report.audit_seq,
+        time.process_time_ns() // 1_000_000,
+    )
+    daemon.notify("READY=1")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Are brokerd's directories closed to everybody else? Asked once, before anything is opened.
+
+The sockets' directories are judged where they are listened on (bxcore.listener), the audit log's where it is
+opened (brokerd.auditstart), and the single grant files at each decision (brokerd.grantset).
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from bxcore.errors import ConfigError
+from bxcore.listener import UnsafeDirectory
+from bxcore.settings.brokerd import BrokerdSettings
+
+
+def check(settings: BrokerdSettings) -> None:
+    """Raise ConfigError unless what brokerd keeps is its own alone, and what it reads is not for everybody."""
+    state = _found(settings.state)
+    if state.st_uid != os.geteuid():
+        raise UnsafeDirectory(f"{settings.state}: owner is uid {state.st_uid}, must be uid {os.geteuid()}")
+    if state.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UnsafeDirectory(f"{settings.state}: mode is {_mode(state)}, others may enter; chmod 0700 it")
+    _found(settings.audit)
+    if settings.grants.exists() and _found(settings.grants).st_mode & stat.S_IRWXO:
+        # A grant says what the owner cares about; and who can read them knows what to ask for.
+        raise UnsafeDirectory(
+            f"{settings.grants}: mode is {_mode(settings.grants.lstat())}, everybody may enter; chmod 0750 it"
+        )
+
+
+def _found(directory: Path) -> os.stat_result:
+    try:
+        found = directory.lstat()
+    except OSError as error:
+        raise ConfigError(f"{directory}: {error.strerror}; create it for this user, mode 0700") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise UnsafeDirectory(f"{directory}: must be a directory itself, not a link to one or a file")
+    return found
+
+
+def _mode(found: os.stat_result) -> str:
+    return f"{stat.S_IMODE(found.st_mode):04o}"
