@@ -1,0 +1,165 @@
+"""Podman as the tool user: single commands, and the API service. Starts programs; decides nothing.
+
+Everything runs with a rebuilt environment, from the tool user's own directory, and dies with the thread that
+started it: start the service in one that stays. Invariant: no file of the caller's is open in it.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from deploy.local import logfiles, podmanconf
+from deploy.local.podmanconf import Machine
+from deploy.local.refusal import Refusal
+from deploy.local.toolplace import Place
+
+_COMMAND_SECONDS = 120
+_READY_SECONDS = 60
+_STOP_SECONDS = 10
+_LOOK_SECONDS = 0.02
+_SHOWN_LINES = 15
+
+FAILED = 125
+"""Podman's own failure; with less, what was asked for is not so."""
+
+
+class Podman:
+    """The commands of one place."""
+
+    def __init__(self, place: Place, machine: Machine) -> None:
+        self.place = place
+        self._environment = podmanconf.environment(
+            machine, home=place.storage, runtime=place.runtime, settings=place.settings
+        )
+
+    def run(self, *arguments: str, stdin: BinaryIO | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run one command to its end."""
+        return subprocess.run(
+            self.argv(*arguments),
+            stdin=stdin or subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_COMMAND_SECONDS,
+            cwd=self.place.storage,
+            env=self._environment,
+        )
+
+    def need(self, *arguments: str, stdin: BinaryIO | None = None) -> str:
+        """Run a command that has to succeed, and return what it says. Raises Refusal with Podman's own words."""
+        ended = self.run(*arguments, stdin=stdin)
+        if ended.returncode != 0:
+            raise Refusal(f"podman {arguments[0]} failed: {last_words(ended.stderr)}")
+        return ended.stdout.strip()
+
+    def serve(self, log: Path) -> "Service":
+        """Start the API service. It listens a moment later; `Service.wait_ready` waits for that."""
+        self.place.api_socket.unlink(missing_ok=True)  # a killed one's; whoever calls holds the place's lock
+        with logfiles.begin(log) as output:
+            popen = subprocess.Popen(
+                self.argv("system", "service", "--time=0", f"unix://{self.place.api_socket}"),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.place.storage,
+                env=self._environment,
+                start_new_session=True,
+            )
+        return Service(popen, self.place.api_socket, log)
+
+    def argv(self, *arguments: str) -> list[str]:
+        """Return the command line, as the tool user, that dies with us."""
+        user = self.place.user
+        change = [f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"] if user.own else []
+        return ["setpriv", "--pdeathsig=KILL", *change, "--", "podman", *arguments]
+
+
+class Service:
+    """A started API service."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", api_socket: Path, log: Path) -> None:
+        self.pid = popen.pid
+        self._popen = popen
+        self._socket = api_socket
+        self._log = log
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def wait_ready(self) -> None:
+        """Return when it answers. Raises Refusal with the end of its log where it ends, or takes too long."""
+        until = time.monotonic() + _READY_SECONDS
+        while not answers(self._socket):
+            if not self.alive or time.monotonic() > until:
+                said = "\n".join(f"  {line}" for line in logfiles.last_lines(self._log, _SHOWN_LINES))
+                raise Refusal(f"podman's service did not start; its log is {self._log}\n{said}")
+            time.sleep(_LOOK_SECONDS)
+
+    def stop(self) -> None:
+        """End it, and whatever it left of itself."""
+        self._popen.terminate()
+        try:
+            self._popen.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+        end_leftovers(self._socket)
+
+
+def answers(api_socket: Path) -> bool:
+    """Ask the service whether it is there."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.settimeout(_COMMAND_SECONDS)
+        try:
+            asked.connect(os.fspath(api_socket))
+            asked.sendall(b"GET /_ping HTTP/1.0\r\nHost: podman\r\n\r\n")
+            return b" 200 " in asked.recv(64)
+        except OSError:
+            return False
+
+
+def end_leftovers(api_socket: Path) -> None:
+    """Kill every service of this socket: Podman is two processes, and a killed first one leaves the second."""
+    address = f"unix://{api_socket}"
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _is_service(entry, address):
+            _kill(int(entry.name))
+
+
+def end_pause_process(place: Place) -> None:
+    """End the process that only keeps the tool user's namespaces; the next command makes another."""
+    for file in place.runtime.glob("libpod/tmp/pause.pid"):
+        try:
+            number = int(file.read_text())
+            if Path(f"/proc/{number}").stat().st_uid == place.user.uid:
+                _kill(number)
+        except (OSError, ValueError):
+            pass  # it is gone, or was never there
+        file.unlink(missing_ok=True)
+
+
+def last_words(text: str) -> str:
+    """Return the last line that Podman wrote, which is the reason."""
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "it says nothing"
+
+
+def _is_service(process: Path, address: str) -> bool:
+    try:
+        words = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return False  # ended meanwhile
+    return "service" in words and address in words
+
+
+def _kill(number: int) -> None:
+    try:
+        os.kill(number, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # ended meanwhile

@@ -1,0 +1,189 @@
+"""How the tools' place is settled, by what Podman answers. The real one is in tests/container/test_toolhost.py."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+
+from deploy.local import podman, podmanconf, toolhost, toolplace, tooluser
+from deploy.local.podman import Podman
+from deploy.local.refusal import Refusal
+from deploy.local.toolimage import Image
+from deploy.local.toolplace import Place
+from deploy.local.tooluser import ToolUser
+
+MYSELF = ToolUser(name="me", uid=os.geteuid(), gid=os.getegid(), own=False)
+NEW = "a" * 64
+OLD = "b" * 64
+
+Answer = tuple[int, str, str]
+
+
+class ScriptedPodman(Podman):
+    """A Podman whose answers the test writes, and which remembers what it was asked."""
+
+    def __init__(self, place: Place, answer: Callable[[tuple[str, ...]], Answer]) -> None:
+        super().__init__(place, podmanconf.Machine(runtime="runc", unified=False, bus=None))
+        self._answer = answer
+        self.asked: list[tuple[str, ...]] = []
+
+    def run(self, *arguments: str, stdin: BinaryIO | None = None) -> "subprocess.CompletedProcess[str]":
+        self.asked.append(arguments)
+        code, said, complained = self._answer(arguments)
+        return subprocess.CompletedProcess(arguments, code, said, complained)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    made = Place(path=tmp_path / "tools", user=MYSELF)
+    made.prepare()
+    return made
+
+
+def drivers(place: Place, *working: str) -> ScriptedPodman:
+    """Return a Podman that works with these storage drivers alone."""
+
+    def answer(_: tuple[str, ...]) -> Answer:
+        asked = (place.settings / "storage.conf").read_text().split('driver = "')[1].split('"')[0]
+        return (0, f"{asked}\n", "") if asked in working else (125, "", "warning\nError: no overlay here\n")
+
+    return ScriptedPodman(place, answer)
+
+
+def test_overlay_is_taken_where_it_works(place: Place) -> None:
+    assert toolhost._driver(drivers(place, "overlay", "vfs")) == "overlay"
+
+
+def test_vfs_is_taken_where_nothing_else_works_and_said_to_be_slow(place: Place) -> None:
+    assert toolhost._driver(drivers(place, "vfs")) == "vfs"
+    assert 'driver = "vfs"' in (place.settings / "storage.conf").read_text()
+    assert any("vfs" in note for note in toolhost._notes("vfs", MYSELF))
+    assert not any("vfs" in note for note in toolhost._notes("overlay", MYSELF))
+
+
+def test_where_neither_works_podmans_reason_is_said(place: Place) -> None:
+    with pytest.raises(Refusal, match="Error: no overlay here"):
+        toolhost._driver(drivers(place))
+
+
+def store(place: Place, *images: str, loads_as: str = NEW) -> ScriptedPodman:
+    """Return a Podman with a store that holds these images."""
+    held = set(images)
+
+    def answer(arguments: tuple[str, ...]) -> Answer:
+        match arguments:
+            case ("image", "exists", identity):
+                return (0 if identity in held else 1, "", "")
+            case ("load", *_):
+                held.add(loads_as)
+            case ("images", *_):
+                return (0, "\n".join(f"sha256:{identity}" for identity in sorted(held)), "")
+            case ("rmi", "--force", *identities):
+                held.difference_update(each.removeprefix("sha256:") for each in identities)
+        return (0, "", "")
+
+    return ScriptedPodman(place, answer)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    archive = tmp_path / "image.tar"
+    archive.touch()
+    return Image(identity=NEW, archive=archive)
+
+
+def verbs(tools: ScriptedPodman) -> list[str]:
+    return [arguments[0] for arguments in tools.asked]
+
+
+def test_an_image_that_is_there_is_not_loaded_again(place: Place, image: Image) -> None:
+    tools = store(place, NEW)
+    toolhost._load(tools, image, lambda _: None)
+    assert "load" not in verbs(tools)
+    assert place.image_id.read_text() == f"{NEW}\n"
+
+
+def test_a_new_image_takes_the_place_of_the_older(place: Place, image: Image) -> None:
+    tools = store(place, OLD)
+    toolhost._load(tools, image, lambda _: None)
+    assert ("rmi", "--force", f"sha256:{OLD}") in tools.asked
+    assert place.image_id.read_text() == f"{NEW}\n"
+
+
+def test_an_image_that_comes_out_as_another_is_not_named(place: Place, image: Image) -> None:
+    with pytest.raises(Refusal, match="another ID"):
+        toolhost._load(store(place, loads_as=OLD), image, lambda _: None)
+    assert not place.image_id.exists()
+
+
+def test_the_tool_users_commands_drop_everything_of_roots(place: Place) -> None:
+    stranger = ToolUser(name="x", uid=54_321, gid=54_322, own=True)
+    tools = ScriptedPodman(Place(path=place.path, user=stranger), lambda _: (0, "", ""))
+    assert tools.argv("ps") == [
+        "setpriv", "--pdeathsig=KILL", "--reuid=54321", "--regid=54322", "--clear-groups", "--", "podman", "ps",
+    ]  # fmt: skip
+    own = ScriptedPodman(place, lambda _: (0, "", ""))
+    assert own.argv("ps") == ["setpriv", "--pdeathsig=KILL", "--", "podman", "ps"]
+
+
+@pytest.mark.parametrize(("mode", "may"), [(0o666, True), (0o660, False), (0o644, False), (0o600, False)])
+def test_a_device_is_judged_for_everybody(tmp_path: Path, mode: int, *, may: bool) -> None:
+    device = tmp_path / "tun"
+    device.touch()
+    device.chmod(mode)
+    stranger = ToolUser(name="x", uid=54_321, gid=54_322, own=True)
+    assert toolhost._may_open(device, stranger) is may
+    assert not toolhost._may_open(tmp_path / "none", stranger)
+
+
+def test_a_failure_says_podmans_last_line() -> None:
+    assert podman.last_words("level=warning\nError: it is so\n\n") == "Error: it is so"
+    assert podman.last_words("") == "it says nothing"
+
+
+def test_nobody_listening_is_no_answer(tmp_path: Path) -> None:
+    assert not podman.answers(tmp_path / "none.sock")
+
+
+def test_only_this_sockets_service_is_a_leftover(tmp_path: Path) -> None:
+    def process(*words: str) -> Path:
+        directory = tmp_path / words[-1].replace("/", "-")
+        directory.mkdir()
+        (directory / "cmdline").write_bytes("\0".join(words).encode() + b"\0")
+        return directory
+
+    ours = process("podman", "system", "service", "--time=0", "unix:///p/api.sock")
+    others = process("podman", "system", "service", "--time=0", "unix:///q/api.sock")
+    editor = process("vi", "unix:///p/api.sock.txt")
+    found = [podman._is_service(each, "unix:///p/api.sock") for each in (ours, others, editor, tmp_path)]
+    assert found == [True, False, False, False]
+
+
+def test_a_place_in_use_is_refused_and_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = Place(path=tmp_path / "tools", user=MYSELF)
+    chosen.prepare()
+    monkeypatch.setattr(tooluser, "find", lambda: MYSELF)
+    monkeypatch.setattr(toolplace, "choose", lambda *_: chosen)
+    held = cast(BinaryIO, chosen.lock())
+    with pytest.raises(Refusal, match="another launcher"):
+        toolhost.start(tmp_path)
+    held.close()
+
+
+def test_a_start_that_fails_lets_the_next_one_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = Place(path=tmp_path / "tools", user=MYSELF)
+
+    def fail(*_: object) -> None:
+        raise Refusal("no")
+
+    monkeypatch.setattr(tooluser, "find", lambda: MYSELF)
+    monkeypatch.setattr(toolplace, "choose", lambda *_: chosen)
+    monkeypatch.setattr(toolhost, "_start", fail)
+    with pytest.raises(Refusal, match="no"):
+        toolhost.start(tmp_path)
+    lock = chosen.lock()
+    assert lock is not None
+    lock.close()
