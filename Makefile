@@ -11,7 +11,7 @@ unexport PYTHONPATH PYTHONHOME
 
 SETUP := deploy/local/setup.sh
 BIN := .state/venv/bin
-PYTHON_FILES := python tests deploy nix
+PYTHON_FILES := python tests deploy images nix
 
 # make chat: UPSTREAM=http://host:8080 for a server of your own, MODEL=file.gguf for another
 # model, SESSION=id to go on with one, SAY='…' for one message instead of a conversation, ARGS for any option of chat.py.
@@ -26,25 +26,29 @@ TESTS ?= tests
 POETRY := poetry==2.5.1 poetry-plugin-pypi-mirror==0.6.5
 PIP_AUDIT := pip-audit==2.10.1
 
-.PHONY: help chat test gate checks bench fmt golden generate lock audit
+.PHONY: help chat demo test gate checks bench fmt golden generate lock audit
 .PHONY: verify-model verify-mattermost verify-honcho verify-device
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
 chat: ## does it run? talk with a real model (UPSTREAM=, MODEL=, SESSION=, SAY=)
-	@$(SETUP) $(if $(UPSTREAM),,model)
+	@$(SETUP) $(if $(UPSTREAM),,model) podman
 	@exec $(BIN)/python deploy/local/chat.py $(CHAT)
 
+demo: ## what does it do for me? a short story through real containers, with a scripted model
+	@$(SETUP) podman
+	@exec $(BIN)/python deploy/local/demo.py
+
 test: ## is it right? everything that can run here
-	@$(SETUP) model
+	@$(SETUP) model podman
 	@exec $(BIN)/python -m pytest -q $(TESTS)
 
 gate: checks ## may it land? checks, then the tests; offline once set up
 	@exec $(BIN)/python -m pytest -q
 
 checks: ## the gate without the tests: format, lint, types, contracts, lock, Nix
-	@$(SETUP) model gate
+	@$(SETUP) model podman gate
 	@$(BIN)/ruff format --check -q $(PYTHON_FILES) || { echo "not formatted: make fmt rewrites it" >&2; exit 1; }
 	@$(BIN)/ruff check -q $(PYTHON_FILES)
 	@$(BIN)/mypy --no-error-summary
@@ -54,7 +58,7 @@ checks: ## the gate without the tests: format, lint, types, contracts, lock, Nix
 	@echo "checks: format, lint, types, contracts, lock and Nix hold"
 
 bench: ## how far from the limit? ratios side by side in one run
-	@$(SETUP) model
+	@$(SETUP) model podman
 	@exec $(BIN)/python tests/bench/run.py $(ARGS)
 
 fmt: ## rewrite formatting and the order of imports
@@ -67,7 +71,8 @@ golden: ## rewrite the frames that pin the wire; review the difference as a prot
 	@exec $(BIN)/python tests/fixtures/make_wire.py
 
 generate: ## rewrite generated files
-	@echo "Nothing is generated yet; the NixOS module's issue brings the role table and its files." >&2; exit 2
+	@$(SETUP)
+	@exec $(BIN)/python images/seccomp.py
 
 # Poetry is wanted here only, so it is no part of any other set-up. The plug-in lets it resolve
 # through an index that serves nothing but package pages; it acts where POETRY_PYPI_MIRROR_URL is set.

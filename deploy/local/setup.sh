@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Make what a checkout needs to run, on a Debian machine where nothing was prepared.
 #
-#     deploy/local/setup.sh [model] [gate]
+#     deploy/local/setup.sh [model] [podman] [gate]
 #
 # Always: app, .state/venv from poetry.lock.  model: .state/model-venv with llama.cpp and a small
-# model.  gate: Nix, for evaluating the flake.  Every download is checked against a hash written in this
-# repository; Debian's packages are checked by apt. Nothing is compiled.
-# Writes: .state/ and, through apt, Debian packages that are missing. Speaks on standard error
-# only and reads no standard input: both belong to the command that make runs next.
+# model.  podman: what tools run in, and the user they run as.  gate: Nix, for evaluating the flake.
+# Every download is checked against a hash written in this repository; Debian's packages are checked
+# by apt. Nothing is compiled.
+# Writes: .state/ and, through apt, Debian packages that are missing; as root also the user
+# boxmaker-tools. Speaks on standard error only and reads no standard input: both belong to the
+# command that make runs next.
 # Invariant: a stamp is written last, so that an interrupted set-up is made again from nothing.
 
 set -euo pipefail
@@ -17,6 +19,7 @@ state=$root/.state
 log=$state/log/setup.log
 venv=$state/venv
 model_venv=$state/model-venv
+tool_user=boxmaker-tools # deploy/local/tooluser.py knows the name too
 exec </dev/null
 # An interpreter must find its own library and nothing of the caller's.
 unset PYTHONPATH PYTHONHOME
@@ -48,6 +51,7 @@ ready() {
     case $1 in
         app) stamped "$venv" "$(app_fingerprint)" ;;
         model) stamped "$model_venv" "$(model_fingerprint)" ;;
+        podman) [[ -z $(podman_packages) ]] && has_range "$(container_user)" ;;
         gate) command -v nix >/dev/null && command -v nix-instantiate >/dev/null && command -v git >/dev/null ;;
     esac
 }
@@ -70,12 +74,26 @@ find_python() {
 
 library_present() { compgen -G "/usr/lib*/$1" >/dev/null || compgen -G "/usr/lib/*/$1" >/dev/null; }
 
+# A busybox that needs a shared library would be of no use in the tool image.
+static_busybox() { command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1; }
+
+podman_packages() {
+    local name
+    for name in podman runc conmon slirp4netns; do
+        command -v "$name" >/dev/null || echo "$name"
+    done
+    command -v newuidmap >/dev/null || echo uidmap
+    static_busybox || echo busybox-static
+    [[ -s /etc/ssl/certs/ca-certificates.crt ]] || echo ca-certificates
+}
+
 missing_packages() {
     local part
     for part in "$@"; do
         case $part in
             app) find_python >/dev/null || printf '%s\n' python3 python3-venv ;;
             model) library_present libgomp.so.1 || echo libgomp1 ;;
+            podman) podman_packages ;;
             gate)
                 command -v nix >/dev/null || echo nix-bin
                 command -v git >/dev/null || echo git
@@ -91,16 +109,21 @@ may_install() {
     command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 2 ]]; }
 }
 
+# Run a command as root: as we are, or through sudo.
+as_root() {
+    local through=()
+    [[ $(id -u) -eq 0 ]] || through=(sudo)
+    "${through[@]}" "$@" >>"$log" 2>&1
+}
+
 install_packages() {
-    local as_root=()
-    [[ $(id -u) -eq 0 ]] || as_root=(sudo)
     command -v apt-get >/dev/null || fail "please install what Debian calls: $*"
     may_install || refuse_install "$@"
     say "installing Debian packages: $*"
     # A stale list of packages is no reason to stop while the packages can still be had.
-    "${as_root[@]}" apt-get -q update >>"$log" 2>&1 || say "apt-get update failed, going on with the lists as they are"
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
-        apt-get -q install -y --no-install-recommends "$@" >>"$log" 2>&1 || fail_with_log "apt-get could not install them"
+    as_root apt-get -q update || say "apt-get update failed, going on with the lists as they are"
+    as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
+        apt-get -q install -y --no-install-recommends "$@" || fail_with_log "apt-get could not install them"
 }
 
 refuse_install() {
@@ -158,6 +181,45 @@ make_model() {
     model_fingerprint >"$model_venv/stamp"
 }
 
+# --- the user of the tool containers -----------------------------------------------------------
+
+# Whoever holds a user's Podman holds the user. Root has one made that owns nothing else; anybody
+# else can only be that user themselves.
+container_user() { if [[ $(id -u) -eq 0 ]]; then echo "$tool_user"; else id -un; fi; }
+
+# Has the user ids of its own to give to containers? Lines begin with a name or with a number.
+has_range() {
+    local number
+    number=$(id -u "$1" 2>/dev/null) || return 1
+    grep -Eqs "^($1|$number):" /etc/subuid && grep -Eqs "^($1|$number):" /etc/subgid
+}
+
+# The first ids above everybody's.
+free_range() {
+    cat /etc/subuid /etc/subgid 2>/dev/null |
+        awk -F: '{ if ($2 + $3 > top) top = $2 + $3 } END { if (top < 100000) top = 100000; print top "-" top + 65535 }'
+}
+
+make_podman() {
+    local user range
+    user=$(container_user)
+    if [[ $(id -u) -eq 0 ]]; then
+        id -u "$user" >/dev/null 2>&1 || step "making the user $user, which owns nothing but tool containers" \
+            useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
+    else
+        say "tools run as $user, who owns more than them: run this as root once for a user that owns nothing else"
+    fi
+    ! has_range "$user" || return 0
+    range=$(free_range)
+    if may_install; then
+        say "giving $user the ids $range for containers"
+        as_root usermod --add-subuids "$range" --add-subgids "$range" "$user" || fail_with_log "usermod failed"
+    else
+        say "no tool can run, since $user has no ids for containers. Run this once as root:"
+        say "    usermod --add-subuids $range --add-subgids $range $user"
+    fi
+}
+
 make_gate() { ready gate || fail "nix or git is not on the PATH although their packages are installed"; }
 
 # --- main ------------------------------------------------------------------------------------
@@ -172,7 +234,8 @@ stale_parts() {
 main() {
     local stale packages part
     for part in "$@"; do
-        [[ $part =~ ^(app|model|gate)$ ]] || fail "there is no part called '$part'; the parts are model and gate"
+        [[ $part =~ ^(app|model|podman|gate)$ ]] ||
+            fail "there is no part called '$part'; the parts are model, podman and gate"
     done
     mapfile -t stale < <(stale_parts "$@")
     [[ ${#stale[@]} -gt 0 ]] || return 0

@@ -3,9 +3,11 @@
 The script runs in a copy, with programs of ours where it would change the machine.
 """
 
+import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,76 @@ def test_what_apt_says_is_shown_when_it_fails(checkout: Path, programs: Path) ->
     result = set_up(checkout, programs)
     assert result.returncode == 1
     assert "E: no such package" in result.stderr
+
+
+# --- podman: what tools run in, and the user they run as -------------------------------------
+
+PODMAN = ("podman", "runc", "conmon", "slirp4netns", "newuidmap", "busybox")
+NOBODY = "nobody-of-this-machine"
+
+
+@pytest.fixture
+def with_podman(checkout: Path, programs: Path) -> Path:
+    """Make a checkout whose environment is ready, on a machine that has Podman. The user has no ids for containers."""
+    python = checkout / ".state/venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    made_from = ("poetry.lock", "deploy/local/requirements.py")
+    sums = [f"{hashlib.sha256((checkout / name).read_bytes()).hexdigest()}  {name}" for name in made_from]
+    stamp = [f"1 {checkout} {python.resolve()}", *sums]
+    (checkout / ".state/venv/stamp").write_text("\n".join(stamp) + "\n")
+    for name in PODMAN:
+        put(programs, name, "exit 0")
+    put(programs, "id", f'case "$*" in -un) echo {NOBODY} ;; *) echo 1000 ;; esac')
+    return checkout
+
+
+def recording(programs: Path, *names: str) -> Path:
+    """Put programs that only write down what they were asked."""
+    asked = programs.parent / "asked"
+    asked.touch()
+    for name in names:
+        put(programs, name, f'echo "{name} $*" >>"{asked}"')
+    return asked
+
+
+def test_a_user_without_ids_is_told_the_command_and_goes_on(with_podman: Path, programs: Path) -> None:
+    result = set_up(with_podman, programs, "podman")
+    assert result.returncode == 0
+    assert f"usermod --add-subuids {(ids := free_ids())} --add-subgids {ids} {NOBODY}" in result.stderr
+    assert "a user that owns nothing else" in result.stderr
+
+
+def test_with_sudo_the_ids_are_given(with_podman: Path, programs: Path) -> None:
+    asked = recording(programs, "sudo")
+    assert set_up(with_podman, programs, "podman").returncode == 0
+    assert asked.read_text().splitlines()[-1] == (
+        f"sudo usermod --add-subuids {(ids := free_ids())} --add-subgids {ids} {NOBODY}"
+    )
+
+
+def test_root_has_a_user_made_that_can_do_nothing_else(with_podman: Path, programs: Path) -> None:
+    put(programs, "id", "[ $# = 1 ] && echo 0")  # it is root, and the user is not there
+    asked = recording(programs, "useradd", "usermod")
+    assert set_up(with_podman, programs, "podman").returncode == 0
+    made, given = asked.read_text().splitlines()
+    assert made.startswith("useradd --system --user-group --no-create-home")
+    assert made.endswith("--shell /usr/sbin/nologin boxmaker-tools")
+    assert given.endswith(" boxmaker-tools")
+
+
+def test_a_busybox_that_needs_libraries_is_not_enough(with_podman: Path, programs: Path) -> None:
+    (programs / "busybox").unlink()
+    shutil.copy(Path(sys.executable).resolve(), programs / "busybox")
+    result = set_up(with_podman, programs, "podman")
+    assert result.returncode == 1
+    assert "apt-get install -y busybox-static" in result.stderr
+
+
+def free_ids() -> str:
+    """Return the first ids above all that are given, as the script should find them."""
+    top = 100_000
+    for file in (Path("/etc/subuid"), Path("/etc/subgid")):
+        lines = file.read_text().splitlines() if file.exists() else []
+        top = max([top, *(int(start) + int(count) for _, start, count in (line.split(":") for line in lines))])
+    return f"{top}-{top + 65_535}"
