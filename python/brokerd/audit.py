@@ -21,7 +21,7 @@ from brokerd.auditstart import AuditExposed, Examined, Progress
 from bxcore import auditfiles, auditlog, files, logs
 from bxcore.auditfiles import Place
 from bxcore.auditlog import BreakAccepted, Decided, Record, Recovered
-from bxcore.chain import MAX_LINE, Head, Unsettled, Verifier
+from bxcore.chain import MAX_LINE, START, Head, Unsettled, Verifier
 from bxcore.deadline import Clock
 from bxcore.errors import StateError
 from bxcore.files import Appender, DirectoryLock, Files
@@ -31,6 +31,8 @@ from bxcore.timestamp import Timestamp
 __all__ = ["AuditBroken", "AuditExposed", "AuditLog", "AuditUnavailable"]
 
 log = logs.get("audit")
+
+_DAY_MS = 86_400_000
 
 Kind = TypeVar("Kind", bound=Record)
 Make = Callable[[int, Timestamp, Hash32], Kind]
@@ -59,6 +61,8 @@ class AuditLog:
         self._appender: Appender | None = None
         self._broken = False
         self._verifier = Verifier()
+        self._head = START
+        self._day = -1
         self._current: Progress
         self._places: list[Place] = []
         self._seals: SealFile
@@ -100,14 +104,13 @@ class AuditLog:
         """
         with self._lock:
             self._refuse_if_broken()
-            time = self._clock.now_ms()
-            head = self._verifier.head
+            time, head = self._clock.now_ms(), self._head
             record = make(head.seq + 1, time, head.hash)
             if (record.seq, record.time, record.prev) != (head.seq + 1, time, head.hash):
                 raise ValueError("not the next record: seq, time and prev are those that were given")
             if isinstance(record, Recovered | BreakAccepted):
                 raise ValueError("only opening the log writes a record of this kind")
-            self._write(record, ready=lambda: self._turn_page(_name(time)))
+            self._write(record, ready=lambda: self._turn_page(time))
             return record
 
     @property
@@ -119,7 +122,7 @@ class AuditLog:
     def head(self) -> Head:
         """The last record."""
         with self._lock:
-            return self._verifier.head
+            return self._head
 
     def records(self) -> Iterator[Record]:
         """Yield every record; lines that hold none, and records that were torn, are left out."""
@@ -180,14 +183,14 @@ class AuditLog:
         self._write_findings(found)
         if found.broken is not None:
             self._seals.start_over(found.seals)
-            self._head_file.write_alone(self._verifier.head)
+            self._head_file.write_alone(self._head)
         else:
             self._seals.add(*found.seals)
-            self._head_file.write(self._verifier.head)
+            self._head_file.write(self._head)
         self._seal_if_due()
 
     def _take(self, found: Examined) -> None:
-        self._verifier, self._current = found.verifier, found.current
+        self._verifier, self._current, self._head = found.verifier, found.current, found.verifier.head
         self._places = list(found.places)
         try:
             self._appender = self._disk.open_append(self._directory / self._current.file)
@@ -239,10 +242,11 @@ class AuditLog:
 
     def _took(self, line: bytes, seq: int) -> None:
         self._verifier.feed(line)
-        if not self._verifier.sound or self._verifier.head.seq != seq:
+        self._head = self._verifier.head
+        if not self._verifier.sound or self._head.seq != seq:
             raise AuditUnavailable(f"record {seq} does not verify")
         self._current.add(line)
-        self._head_file.write(self._verifier.head)
+        self._head_file.write(self._head)
         self._seal_if_due()
 
     def _give_up(self) -> None:
@@ -255,8 +259,12 @@ class AuditLog:
         if self._broken:
             raise AuditUnavailable("nothing is recorded any more until a restart")
 
-    def _turn_page(self, name: str) -> None:
+    def _turn_page(self, time: Timestamp) -> None:
         """Go on in a newer file; where the clock went back, in the same one."""
+        if time // _DAY_MS == self._day:
+            return
+        self._day = time // _DAY_MS
+        name = _name(time)
         if name <= self._current.file:
             return
         if (self._directory / name).exists():
@@ -266,7 +274,7 @@ class AuditLog:
             self._appender.close()
         self._appender = fresh
         self._seal()
-        self._current = Progress(file=name, before=self._verifier.head)
+        self._current = Progress(file=name, before=self._head)
         self._verifier.begin(name)
         self._places.append(Place(file=name, bytes=0, lines=0, seq=self._verifier.log_lines))
 

@@ -6,6 +6,7 @@ fields is part of the format: chain reads event, seq, time, prev and the one aft
 Specified in docs/audit-log.md.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import date
@@ -15,12 +16,14 @@ from pathlib import PurePath
 import attrs
 
 from bxcore import convert, strictjson
-from bxcore.ids import CallId, Hash32, SessionId
+from bxcore.ids import MAX_SAFE_INTEGER, CallId, Hash32, SessionId
 from bxcore.timestamp import Timestamp
 from bxcore.wire.admin import ApprovalEnding, Verdict
 from bxcore.wire.tools import DataClass, DenyReason
 
 TAG = "event"
+
+_encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 _FILE_NAME = re.compile(r"(\d{4})-(\d{2})-(\d{2})\.jsonl")
 
@@ -181,8 +184,12 @@ EVENT_OF: Mapping[type, str] = {record: event for event, record in EVENTS.items(
 
 
 def encode(record: Record) -> bytes:
-    """Return the stored line of `record`, without its newline."""
-    return strictjson.dumps(convert.unstructure_tagged(record, EVENT_OF, tag=TAG))
+    """Return the stored line of `record`, without its newline. ValueError for what strictjson would not read again."""
+    value = convert.unstructure_tagged(record, EVENT_OF, tag=TAG)
+    # As strictjson.dumps does it, but in C: a record is flat, and convert has looked at the type of each field.
+    if type(value) is not dict or any(type(item) is int and item > MAX_SAFE_INTEGER for item in value.values()):
+        raise ValueError("an integer beyond 2^53-1 has no JSON form here")
+    return _encoded(value).encode()
 
 
 def decode(line: bytes) -> Record:
