@@ -19,7 +19,7 @@ from brokerd.audit import AuditLog
 from brokerd.broker import Broker
 from brokerd.claims import Claims
 from brokerd.condition import Condition
-from brokerd.containers import Podman, Swept
+from brokerd.containers import Podman
 from brokerd.couriers import Couriers, LocalCourier
 from brokerd.egress import Egress
 from brokerd.expiryclock import ExpiryClock
@@ -68,7 +68,7 @@ def _serve(config_path: Path, *, accept_break: bool) -> int:
         audit = AuditLog.open(settings.audit, settings.state, disk=DiskFiles(), clock=clock, accept_break=accept_break)
         held.callback(audit.close)
         parts = _parts(settings, config_path, audit, clock)
-        tending = Tending(parts.tend, every_ms=settings.podman.sweep_ms)
+        tending = Tending(parts.runner.tend, every_ms=settings.podman.sweep_ms)
         found = _begin(parts, audit)
         requests = _requests(parts, found)
         server = Server(_doors(settings, listening, requests.table()), clock=clock, drain_seconds=DRAIN_SECONDS)
@@ -93,14 +93,8 @@ class _Parts:
     files: GrantFiles
     runner: Runner
     running: Running
-    egress: Egress
     time: ExpiryClock
     audit_dir: Path
-
-    def tend(self) -> Swept:
-        """Remove what calls left behind, prove the walls once."""
-        self.egress.sweep()
-        return self.runner.tend()
 
 
 def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock: SystemClock) -> _Parts:
@@ -108,7 +102,7 @@ def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock:
     ledger = Ledger(audit, SessionStates(settings.state / "sessions", disk))
     time_kept = ExpiryClock(settings.state / "clock", disk, clock)
     files = GrantFiles(settings.grants, clock=clock)
-    runner, egress = _containers(settings, config_path, clock)
+    runner = _runner(settings, config_path, clock)
     reading = Reading(grants=files, resolve=mounts.resolve, effects=runner.effects)
     approvals = Approvals(
         ledger=ledger,
@@ -137,13 +131,12 @@ def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock:
         files=files,
         runner=runner,
         running=running,
-        egress=egress,
         time=time_kept,
         audit_dir=settings.audit,
     )
 
 
-def _containers(settings: BrokerdSettings, config_path: Path, clock: SystemClock) -> tuple[Runner, Egress]:
+def _runner(settings: BrokerdSettings, config_path: Path, clock: SystemClock) -> Runner:
     podman = Podman(settings.podman.socket, clock=clock)
 
     def image() -> str:
@@ -152,13 +145,13 @@ def _containers(settings: BrokerdSettings, config_path: Path, clock: SystemClock
     egress = Egress(settings, podman=podman, image=image)
     protected = protected_by(settings, config=config_path)
     runner = Runner(settings, podman=podman, egress=egress, clock=clock, protected=protected)
-    return runner, egress
+    return runner
 
 
 def _begin(parts: _Parts, audit: AuditLog) -> Found:
     """Remove what the last run left running, then record the end of what it left open, before anything is served."""
     try:
-        parts.tend()
+        parts.runner.tend()
     except RunnerUnavailable as error:
         log.error("no tool can run why=%s code=%s", error.detail, error.code)
     found = recovery.recover(audit, parts.ledger, parts.reading)
