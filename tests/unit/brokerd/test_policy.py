@@ -15,7 +15,7 @@ from brokerd import policy, weighing
 from brokerd.call import FRESH, UNREADABLE, Call, Labels
 from brokerd.policy import Ask, Decision, Denial
 from bxcore.grants import Grant, Mode
-from bxcore.hosts import HostRule
+from bxcore.hosts import HostRule, Target
 from bxcore.ids import Hash32
 from bxcore.timestamp import Timestamp
 from bxcore.tools import TOOLS
@@ -141,6 +141,18 @@ def test_untrusted_text_changes_no_decision(untrusted: bool) -> None:
 
 def test_a_deny_grant_denies_at_every_taint() -> None:
     assert said(decide(calls.grant("a", DENY), calls.grant("b"), session=UNREADABLE)) == "denied_by_grant"
+
+
+def test_a_deny_grant_denies_whatever_its_max_taint() -> None:
+    """No file can say so; should a grant ever come about otherwise, it denies all the same."""
+    assert said(decide(calls.grant("a", DENY, max_taint=PUBLIC), calls.grant("b"))) == "denied_by_grant"
+
+
+def test_of_what_denies_only_the_paths_that_count_for_the_tool_are_measured() -> None:
+    above, both = calls.grant("b", DENY, paths=("/data/a",)), calls.grant("a", DENY, paths=("/data", "/data/a/b/c"))
+    assert decide(above, both, call=calls.call(path="/data/a")).grant == "b"
+    tool = "search_files"
+    assert decide(*(attrs.evolve(it, tool=tool) for it in (above, both)), call=calls.call(tool)).grant == "a"
 
 
 # -- labels -------------------------------------------------------------------------------------
@@ -351,6 +363,19 @@ def test_g8_a_yes_is_for_the_call_that_was_asked_about_and_no_other(other: Call)
     assert denial.request == ask.request
     with pytest.raises(policy.SealError):
         redecide(ask, calls.grant("a", ASK))
+
+
+def test_g8_what_is_weighed_again_is_what_was_asked_about() -> None:
+    """A call of the same fingerprint that would dial elsewhere does not get there with this yes."""
+    rule = HostRule(host="example.org", wildcard=False, port=443)
+    grant = calls.grant("a", ASK, "http_fetch", hosts=(rule,))
+    call = calls.call("http_fetch")
+    elsewhere = attrs.evolve(call, target=Target(scheme="https", host="example.com", port=443))
+    moved = attrs.evolve(grant, hosts=(attrs.evolve(rule, host="example.com"),))
+    decision = redecide(asked(grant, call=call), grant, call=elsewhere)
+    assert isinstance(decision, Decision)
+    assert policy.spend(decision) is call
+    assert said(redecide(asked(grant, call=call), moved, call=elsewhere)) == "no_grant"
 
 
 FINGERPRINTS = {
