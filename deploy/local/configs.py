@@ -1,21 +1,29 @@
 """The roles' configuration files in a checkout: written by the launcher until the owner edits one.
 
-Writes: <home>/etc/inferproxy.toml and loopd.toml. Invariant: a file whose text is not what the launcher
+Writes: <home>/etc/inferproxy.toml, brokerd.toml and loopd.toml. Invariant: a file whose text is not what the launcher
 wrote is never touched again; the first line carries the hash by which that is seen.
 """
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from bxcore import config, files
 from bxcore.errors import ConfigError
+from bxcore.settings.brokerd import BrokerdSettings
 from bxcore.settings.inferproxy import InferproxySettings
 from bxcore.settings.loopd import LoopdSettings
 from deploy.local.home import Home
+from deploy.local.toolhost import ToolHost
 
+_SETTINGS: Mapping[str, type] = {
+    "inferproxy": InferproxySettings,
+    "loopd": LoopdSettings,
+    "brokerd": BrokerdSettings,
+}
 _MARK = "# Written by `make chat`, and written anew until you change it. "
 
 
@@ -40,8 +48,35 @@ def inferproxy(home: Home, upstream: str) -> str:
     return f"listen = {_text(home.infer_socket)}\nupstream = {_text(upstream)}\n"
 
 
-def loopd(home: Home, served: Served, *, small_model: bool) -> str:
-    """Return loopd.toml, which expects the server to stay what it is now."""
+def brokerd(home: Home, host: ToolHost) -> str:
+    """Return brokerd.toml, for tools that run in `host`."""
+    # Beside brokerd's own directories: what else lies in this home and is nobody's business.
+    private = ", ".join(_text(path) for path in (home.etc, home.log, home.path / "sessions", home.path / "run"))
+    return f"""\
+grants = {_text(home.grants)}
+audit = {_text(home.audit)}
+state = {_text(home.broker)}
+protect = [{private}]
+
+[listen]
+broker = {_text(home.broker_socket)}
+admin = {_text(home.admin_socket)}
+state = {_text(home.state_socket)}
+
+[podman]
+socket = {_text(host.api_socket)}
+image_file = {_text(host.image_id_file)}
+calls = {_text(host.calls_dir)}
+seccomp = {_text(host.seccomp_path)}
+
+[egress]
+network = {_text(host.conditions.egress_network)}
+"""
+
+
+def loopd(home: Home, served: Served, *, small_model: bool, tools: bool) -> str:
+    """Return loopd.toml, which expects the server to stay what it is now. `tools`: there is a brokerd to ask."""
+    broker = f"\n[broker]\nsocket = {_text(home.broker_socket)}\n" if tools else ""
     background = 0 if served.slots == 1 else 1
     text = f"""\
 state = {_text(home.path)}
@@ -60,7 +95,7 @@ slots = {served.slots}
 [slots]
 main = 0
 background = {background}
-"""
+{broker}"""
     return text + (_SMALL_MODEL if small_model else "")
 
 
@@ -89,7 +124,7 @@ def write(path: Path, body: str) -> Outcome:
 def check_edited(home: Home) -> None:
     """Raise ConfigError with every fault of the files that the owner has made theirs."""
     faults = []
-    for role, settings in (("inferproxy", InferproxySettings), ("loopd", LoopdSettings)):
+    for role, settings in _SETTINGS.items():
         path = home.etc / f"{role}.toml"
         if not _ours(path):
             faults += _faults(path, settings)

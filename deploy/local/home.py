@@ -39,6 +39,32 @@ class Home:
         return self.path / "run" / "loop-owner" / "loop.sock"
 
     @property
+    def broker_socket(self) -> Path:
+        return self.path / "run" / "broker" / "broker.sock"
+
+    @property
+    def admin_socket(self) -> Path:
+        return self.path / "run" / "admin" / "admin.sock"
+
+    @property
+    def state_socket(self) -> Path:
+        return self.path / "run" / "state" / "state.sock"
+
+    @property
+    def grants(self) -> Path:
+        """What the owner allows. Made by starter.py, once; then the owner's."""
+        return self.etc / "grants"
+
+    @property
+    def audit(self) -> Path:
+        return self.path / "audit"
+
+    @property
+    def broker(self) -> Path:
+        """What brokerd keeps beside the audit log."""
+        return self.path / "broker"
+
+    @property
     def infer_socket(self) -> Path:
         return self.path / "run" / "infer" / "infer.sock"
 
@@ -58,8 +84,10 @@ class Home:
                 f"{longest}: {_size(longest)} bytes, and the address of a socket may have {MAX_SOCKET_BYTES}; "
                 "use a shorter directory, for example --home ~/boxmaker"
             )
-        sockets = (self.loop_socket, self.infer_socket, self.model_socket, self.notify_socket("any"))
-        for directory in (self.etc, self.log, self.path / "sessions", *(socket.parent for socket in sockets)):
+        own = (self.etc, self.log, self.path / "sessions", self.audit, self.broker)
+        roles = (self.loop_socket, self.infer_socket, self.broker_socket, self.admin_socket, self.state_socket)
+        sockets = (*roles, self.model_socket, self.notify_socket("any"))
+        for directory in (*own, *(socket.parent for socket in sockets)):
             directory.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             directory.chmod(PRIVATE)
 

@@ -1,6 +1,6 @@
 """Become another program, which dies with the launcher and, where asked, has no network.
 
-    isolation.py PARENT SIGNAL (network|no-network) PROGRAM [ARGUMENT...]
+    isolation.py PARENT SIGNAL (network|no-network|only-no-network) PROGRAM [ARGUMENT...]
 
 Run between fork and exec as a program of its own, since nothing but exec is safe there in Python.
 Invariant: the program starts as asked or not at all (exit 125). Standard library only, few imports:
@@ -21,9 +21,13 @@ CLONE_NEWNET = 0x4000_0000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def command(argv: Sequence[str], *, dies_by: int, network: bool) -> list[str]:
-    """Return the command line that runs `argv` as a child of this process under these conditions."""
-    conditions = [str(os.getpid()), str(int(dies_by)), "network" if network else "no-network"]
+def command(argv: Sequence[str], *, dies_by: int, network: bool, powers: bool = False) -> list[str]:
+    """Return the command line that runs `argv` as a child of this process under these conditions.
+
+    `powers`: root stays root over everything outside too; without, it has no power over what other users own.
+    """
+    wanted = "network" if network else "only-no-network" if powers else "no-network"
+    conditions = [str(os.getpid()), str(int(dies_by)), wanted]
     # -I and -S: nothing of the caller's may reach into these lines, and they need no packages.
     return [sys.executable, "-I", "-S", __file__, *conditions, *argv]
 
@@ -32,8 +36,8 @@ def main(argv: Sequence[str]) -> int:
     """Return only where the program could not be started."""
     parent, number, network, *program = argv
     try:
-        if network == "no-network":
-            leave_network()
+        if network != "network":
+            leave_network(powers=network == "only-no-network")
         # After the namespaces: a change of credentials may clear it.
         die_with(int(parent), by=int(number))
         os.execve(program[0], program, os.environ)
@@ -49,12 +53,16 @@ def die_with(parent: int, *, by: int) -> None:
         sys.exit(REFUSED)
 
 
-def leave_network() -> None:
+def leave_network(*, powers: bool = False) -> None:
     """Move to a network that has nothing but its own loopback, which is down. Unix sockets stay.
 
-    As an ordinary user this needs a user namespace, in which we stay who we are.
+    As an ordinary user this needs a user namespace, in which we stay who we are; as root it takes the powers
+    over other users' files away, unless `powers` asks for them.
     """
     uid, gid = os.geteuid(), os.getegid()
+    if powers and uid == 0:
+        _check(_libc.unshare(CLONE_NEWNET), "unshare(net)")
+        return
     try:
         _check(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare(user, net)")
     except OSError:

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from deploy.local.plan import Part
 from deploy.local.progress import Progress
 from deploy.local.refusal import Refusal
 from deploy.local.stack import Stack
+from deploy.local.tools import Tools
 from deploy.local.wakeups import Interrupted, Wakeups
 
 EXIT_USAGE = 2
@@ -39,6 +40,7 @@ class Options:
     home: Home
     upstream: str | None
     model: Path | None
+    tools: bool
     chat: tuple[str, ...]
 
     @property
@@ -79,6 +81,7 @@ def _options(argv: Sequence[str]) -> Options:
     parser.add_argument("--upstream", metavar="URL", help="a llama.cpp server of yours: http://host:port or unix:/path")
     parser.add_argument("--model", type=Path, metavar="FILE", help="another GGUF file for the server started here")
     parser.add_argument("--home", type=Path, metavar="DIR", default=plan.ROOT / ".state", help="default: .state here")
+    parser.add_argument("--no-tools", action="store_true", help="no brokerd and no containers: the model only talks")
     parser.add_argument("--say", metavar="TEXT", help="one message instead of a conversation")
     parser.add_argument("--session", metavar="ID", help="go on with this session")
     parser.add_argument("chat", nargs="*", metavar="-- ARGUMENT", help="for `bxctl chat`")
@@ -93,6 +96,7 @@ def _options(argv: Sequence[str]) -> Options:
         home=Home(given.home.absolute()),
         upstream=given.upstream,
         model=given.model and given.model.absolute(),
+        tools=not given.no_tools,
         chat=(
             *([] if given.say is None else [f"--say={given.say}"]),
             *([] if given.session is None else [f"--session={given.session}"]),
@@ -126,13 +130,19 @@ def _run(options: Options, wakeups: Wakeups, progress: Progress) -> int:
 
 
 def _launch(options: Options, wakeups: Wakeups, progress: Progress) -> int:
-    with Stack(options.home, wakeups, progress) as running:
-        _start(options, running, progress)
+    # The place where tools run outlives the stack: brokerd stops what runs there while it can still be reached.
+    with Tools() as tools, Stack(options.home, wakeups, progress) as running:
+        _start(options, running, tools, progress)
         progress.clear()
+
+        def tend() -> list[int]:
+            tools.tend(progress)
+            return running.tend()
+
         try:
-            code = _talk(options, wakeups, running)
+            code = _talk(options, wakeups, tend)
             while not (door := options.home.close_door()):
-                running.tend()
+                tend()
                 doing = "another make chat still talks here; Ctrl-C ends it as well"
                 stack.pause(wakeups, progress, doing, ignoring=_TERMINAL_CLOSED)
         finally:
@@ -141,10 +151,10 @@ def _launch(options: Options, wakeups: Wakeups, progress: Progress) -> int:
     return code
 
 
-def _talk(options: Options, wakeups: Wakeups, running: Stack) -> int:
+def _talk(options: Options, wakeups: Wakeups, tend: Callable[[], list[int]]) -> int:
     """Return the conversation's exit code. A terminal that closes ends this conversation, and no guest's."""
     try:
-        return converse(plan.bxctl(options.home, options.chat), wakeups, running.tend)
+        return converse(plan.bxctl(options.home, options.chat), wakeups, tend)
     except Interrupted as interrupted:
         if interrupted.number not in _TERMINAL_CLOSED:
             raise
@@ -163,8 +173,8 @@ def _loopd_listens(home: Home) -> bool:
         return probe.connect_ex(os.fspath(home.loop_socket)) == 0
 
 
-def _start(options: Options, running: Stack, progress: Progress) -> None:
-    """Start the model server and inferproxy, and, once they say what is served, loopd."""
+def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -> None:
+    """Start the model server and inferproxy, beside them brokerd, and, once they say what is served, loopd."""
     refused = processes.no_network_refused()
     if refused:
         progress.say(f"loopd runs with a network here, since this machine allows nothing less: {refused}")
@@ -175,11 +185,16 @@ def _start(options: Options, running: Stack, progress: Progress) -> None:
     parts = [plan.inferproxy(home, network=bool(options.upstream))]
     if not options.upstream:
         parts.append(plan.model_server(home, options.model))
-    running.wait_ready(*[running.start(_allowed(part, refused)) for part in parts])
+    processes_started = [running.start(_allowed(part, refused)) for part in parts]
+    # While the model is being loaded.
+    if options.tools and (host := tools.start(home, progress)):
+        _write(home, "brokerd", configs.brokerd(home, host), progress)
+        processes_started.append(running.start(_allowed(plan.brokerd(home), refused)))
+    running.wait_ready(*processes_started)
 
     found = _ask(home, running, address)
     _tell(found, options, progress)
-    _write(home, "loopd", configs.loopd(home, found, small_model=options.small_model), progress)
+    _write(home, "loopd", configs.loopd(home, found, small_model=options.small_model, tools=tools.running), progress)
     running.wait_ready(running.start(_allowed(plan.loopd(home), refused)))
 
 

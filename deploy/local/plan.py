@@ -30,6 +30,8 @@ class Part:
     ready_seconds: int
     stop_seconds: int
     network: bool
+    powers: bool = False
+    """Started by root it keeps root's powers: it has to reach what another user owns."""
     first_line_is_ready: bool = False
     """It says so with a line on standard output; the roles use NOTIFY_SOCKET."""
 
@@ -60,6 +62,19 @@ def inferproxy(home: Home, *, network: bool) -> Part:
         ready_seconds=30,
         stop_seconds=3,
         network=network,
+    )
+
+
+def brokerd(home: Home) -> Part:
+    """Ready when its audit log has been checked and the limits of its containers tried out."""
+    return Part(
+        name="brokerd",
+        argv=_role("brokerd", home),
+        doing="starting brokerd",
+        ready_seconds=120,
+        stop_seconds=15,
+        network=False,
+        powers=True,  # the container service is the tool user's
     )
 
 

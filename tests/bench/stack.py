@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.local import configs, plan
+from deploy.local import configs, plan, toolhost
 from deploy.local.configs import Served
 from deploy.local.home import Home
+from deploy.local.refusal import Refusal
+from deploy.local.toolhost import ToolHost
+from tests.bench.progress import say
 from tests.bench.sizes import Unmeasurable
 from tests.process.role import ROOT, Role
 
@@ -69,9 +72,28 @@ def inferproxy(home: Home, upstream: str, *, limits: str = "") -> Iterator[Role]
 @contextmanager
 def loopd(home: Home, *, n_ctx: int = plan.SLOT_TOKENS, max_tokens: int = 48) -> Iterator[Role]:
     """Start loopd and wait until its self-test has passed. Replies are greedy, hence the same in every run."""
-    text = configs.loopd(home, Served(model="", n_ctx=n_ctx, slots=SLOTS), small_model=False)
+    text = configs.loopd(home, Served(model="", n_ctx=n_ctx, slots=SLOTS), small_model=False, tools=False)
     (home.etc / "loopd.toml").write_text(text + SETTINGS.format(max_tokens=max_tokens), encoding="utf-8")
     with _role("loopd", home) as role:
+        yield role
+
+
+@contextmanager
+def tool_host() -> Iterator[ToolHost]:
+    """Start the place where tools run, as the launcher does: always the same one, so that its image is loaded once."""
+    try:
+        host = toolhost.start(ROOT / ".state" / "bench", say=say)
+    except Refusal as refusal:
+        raise Unmeasurable(str(refusal)) from refusal
+    with host:
+        yield host
+
+
+@contextmanager
+def brokerd(home: Home, host: ToolHost) -> Iterator[Role]:
+    """Start brokerd and wait until it has checked its log and tried out its containers. The grants are the caller's."""
+    (home.etc / "brokerd.toml").write_text(configs.brokerd(home, host), encoding="utf-8")
+    with _role("brokerd", home) as role:
         yield role
 
 

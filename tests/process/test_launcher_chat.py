@@ -40,7 +40,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def command(home: Path, *arguments: str) -> list[str]:
-    return [sys.executable, str(CHAT), "--home", str(home), *arguments]
+    return [sys.executable, str(CHAT), "--no-tools", "--home", str(home), *arguments]
 
 
 def upstream(server: FakeLlama) -> tuple[str, str]:

@@ -28,7 +28,7 @@ def served(*, slots: int = 2) -> Served:
 
 def test_loopd_accepts_what_is_written_for_it(tmp_path: Path) -> None:
     path, home = tmp_path / "loopd.toml", Home(tmp_path)
-    configs.write(path, configs.loopd(home, served(), small_model=False))
+    configs.write(path, configs.loopd(home, served(), small_model=False, tools=False))
     settings = config.load(path, LoopdSettings)
     assert (settings.expect.n_ctx, settings.expect.slots) == (4_096, 2)
     assert (settings.slots.main, settings.slots.background) == (0, 1)
@@ -38,13 +38,13 @@ def test_loopd_accepts_what_is_written_for_it(tmp_path: Path) -> None:
 
 def test_a_server_with_one_slot_serves_both_from_it(tmp_path: Path) -> None:
     path = tmp_path / "loopd.toml"
-    configs.write(path, configs.loopd(Home(tmp_path), served(slots=1), small_model=False))
+    configs.write(path, configs.loopd(Home(tmp_path), served(slots=1), small_model=False, tools=False))
     assert config.load(path, LoopdSettings).slots.background == 0
 
 
 def test_the_small_model_has_settings_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "loopd.toml"
-    configs.write(path, configs.loopd(Home(tmp_path), served(), small_model=True))
+    configs.write(path, configs.loopd(Home(tmp_path), served(), small_model=True, tools=False))
     settings = config.load(path, LoopdSettings)
     assert (settings.sampling.temperature, settings.limits.loop_chars) == (Decimal("0"), 400)
 
@@ -56,7 +56,7 @@ STRANGE = {"quotes": 'a"b', "a line break": "a\nb", "controls": "a\x1b\x7fb", "l
 def test_any_directory_can_be_spelled(tmp_path: Path, name: str) -> None:
     home = Home(tmp_path / name)
     path = tmp_path / "loopd.toml"
-    configs.write(path, configs.loopd(home, served(), small_model=False))
+    configs.write(path, configs.loopd(home, served(), small_model=False, tools=False))
     assert config.load(path, LoopdSettings).infer.socket == home.infer_socket
 
 
@@ -118,7 +118,9 @@ def test_the_faults_of_all_edited_files_are_told_at_once(tmp_path: Path) -> None
     home = Home(tmp_path)
     home.prepare()
     (home.etc / "inferproxy.toml").write_text('upstream = "http://box:1"\n')
-    (home.etc / "loopd.toml").write_text(configs.loopd(home, served(), small_model=True) + "[sampling]\ntop_q = 1\n")
+    (home.etc / "loopd.toml").write_text(
+        configs.loopd(home, served(), small_model=True, tools=False) + "[sampling]\ntop_q = 1\n"
+    )
     with pytest.raises(ConfigError) as faults:
         configs.check_edited(home)
     assert [line.partition(":")[0] for line in faults.value.detail.splitlines()] == [
@@ -137,7 +139,7 @@ def test_a_file_that_will_be_written_anew_is_not_checked(tmp_path: Path) -> None
 def test_an_edited_file_without_faults_is_accepted(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.prepare()
-    (home.etc / "loopd.toml").write_text(configs.loopd(home, served(), small_model=True))
+    (home.etc / "loopd.toml").write_text(configs.loopd(home, served(), small_model=True, tools=False))
     configs.check_edited(home)
 
 

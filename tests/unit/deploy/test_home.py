@@ -25,7 +25,8 @@ def test_nobody_else_may_enter(tmp_path: Path) -> None:
     home.prepare()  # a second start finds everything there
     directories = [path for path in home.path.rglob("*") if path.is_dir() and path.name != "run"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
-    assert {"etc", "log", "sessions", "infer", "loop-owner", "model", "launcher"} == {path.name for path in directories}
+    own, roles = {"etc", "log", "sessions", "audit"}, {"infer", "loop-owner", "broker", "admin", "state"}
+    assert {path.name for path in directories} == own | roles | {"model", "launcher"}
 
 
 def test_a_path_that_no_socket_can_have_is_refused_before_anything_is_made(tmp_path: Path) -> None:
