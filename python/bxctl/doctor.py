@@ -1,4 +1,4 @@
-"""`bxctl doctor`: is everything as it must be? The home directory, the socket's folder, the disk, loopd.
+"""`bxctl doctor`: is everything as it must be? The home directory, the sockets' folders, the disk, brokerd, loopd.
 
 Changes nothing. loopd's own checks ask the model, so they take as long as its start-up does.
 """
@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bxcore.errors import BoxmakerError
-from bxcore.wire import channel
+from bxcore.wire import admin, channel
 from bxcore.wire.channel import CheckResult, LoopStatusReport
 from bxctl import render
+from bxctl.configcheck import default_folder
 from bxctl.events import json_line
 from bxctl.exits import Exit
 from bxctl.loopport import SELF_TEST_MS
 from bxctl.render import Ink, Screen
 from bxctl.world import World
+
+_DECIDES = "brokerd decides tool calls"
 
 HOME_MISSING, FOLDER_UNSAFE, DISK_LOW = "home_missing", "socket_folder_unsafe", "disk_low"
 
@@ -48,6 +51,7 @@ def _events(world: World) -> Iterator[object]:
     yield _is_directory(home)
     yield _socket_folder(world.home.loop_socket.parent)
     yield _free_space(home)
+    yield from _broker(world)
     try:
         report = world.port.status()
     except BoxmakerError as error:
@@ -70,6 +74,24 @@ def _self_test(world: World) -> Iterator[object]:
                 yield event
     except BoxmakerError as error:
         yield _check("self-test", passed=False, expected="an answer", found=error.detail, runbook=error.code)
+
+
+def _broker(world: World) -> Iterator[object]:
+    """Say whether tool calls are decided. A home without brokerd.toml has no brokerd: its model only talks."""
+    if not (default_folder(world.home) / "brokerd.toml").is_file():
+        return
+    yield _socket_folder(world.home.admin_socket.parent)
+    try:
+        report = world.admin.one(admin.BrokerStatus(), admin.BrokerStatusReport)
+    except BoxmakerError as error:
+        yield _check("brokerd", passed=False, expected=_DECIDES, found=error.detail, runbook=error.code)
+        return
+    if report.denies is not None:
+        found = f"every call is denied: {report.detail or report.denies.value}"
+        yield _check("brokerd", passed=False, expected=_DECIDES, found=found, runbook=report.denies.value)
+        return
+    found = f"decides by {render.count_of(report.grants, 'grant')}; {render.count(report.audit_seq)} records"
+    yield _check("brokerd", passed=True, expected=_DECIDES, found=found)
 
 
 # -- the checks that need no loopd ---------------------------------------------------------------

@@ -354,3 +354,47 @@ def test_broker_session_asks_or_rebuilds(tmp_path: Path, rebuild: bool) -> None:
         done = run(tmp_path, "broker", "session", "s", *(["--rebuild"] if rebuild else []))
     assert done.stdout.decode() == "s: secret, has read untrusted text\n"
     assert len(fake.asked) == 1
+
+
+# -- doctor --------------------------------------------------------------------------------------------------
+
+
+def status(denies: DenyReason | None) -> admin.BrokerStatusReport:
+    return admin.BrokerStatusReport(
+        denies=denies,
+        detail="a.toml:3: unknown key" if denies else None,
+        grants=3,
+        pending=0,
+        running=0,
+        audit_seq=12,
+        audit_hash=HASH,
+        image="ab" * 32,
+        limits_held=("time",),
+        limits_missing=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("denies", "told"),
+    [
+        (None, "brokerd: decides by 3 grants; 12 records"),
+        (DenyReason.GRANTS_INVALID, "docs/runbook.md, grants_invalid"),
+    ],
+)
+def test_doctor_asks_brokerd_where_there_should_be_one(tmp_path: Path, denies: DenyReason | None, told: str) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "brokerd.toml").touch()
+    with FakeAdmin(tmp_path, {admin.BrokerStatus: replies(status(denies))}):
+        done = run(tmp_path, "doctor")
+    assert told in done.stdout.decode()
+
+
+def test_doctor_says_that_a_brokerd_which_should_be_there_is_away(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "brokerd.toml").touch()
+    assert "brokerd is not running" in run(tmp_path, "doctor").stdout.decode()
+
+
+def test_doctor_of_a_home_without_brokerd_says_nothing_of_it(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    assert "brokerd" not in run(tmp_path, "doctor").stdout.decode()
