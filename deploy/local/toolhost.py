@@ -8,6 +8,7 @@ container, no process and no socket is left. Start it in a thread that stays: th
 """
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,10 @@ from deploy.local.tooluser import ToolUser
 
 SECCOMP = ROOT / "images" / "tool-seccomp.json"
 _TUN = Path("/dev/net/tun")
+
+
+class InUse(Refusal):
+    """Another process runs the tools of this home."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +130,7 @@ def start(state: Path, *, say: Callable[[str], None] = lambda _: None) -> ToolHo
     place.prepare()
     lock = place.lock()
     if lock is None:
-        raise Refusal(f"another launcher runs the tools of {state}; its directory is {place.path}")
+        raise InUse(f"another launcher runs the tools of {state}; its directory is {place.path}")
     try:
         return _start(Podman(place, machine), machine, state / "log" / "podman.log", say, lock)
     except BaseException:
@@ -142,7 +147,6 @@ def _start(
     place.write(place.settings / "containers.conf", podmanconf.containers(machine))
     place.write(place.seccomp, SECCOMP.read_text(encoding="utf-8"))
     driver = _driver(tools)
-    _sweep(tools)
     image = toolimage.built(say=say)
     _load(tools, image, say)
     service = tools.serve(log)
@@ -161,31 +165,56 @@ def _start(
 
 
 def _driver(tools: Podman) -> str:
-    """Settle on the best storage driver that works here, and leave it in storage.conf."""
-    reason = ""
+    """Settle on the best storage driver that works here, leave it in storage.conf, and sweep its store."""
+    place = tools.place
+    reasons = []
     for driver in podmanconf.DRIVERS:
-        place = tools.place
         place.write(place.settings / "storage.conf", podmanconf.storage(driver, place.storage))
-        told = tools.run("info", "--format={{.Store.GraphDriverName}}")
-        if told.returncode == 0 and told.stdout.strip() == driver:
+        reason = _opened(tools) and _opened_anew(tools, place.storage / driver)
+        if reason is None:
             return driver
-        reason = reason or podman.last_words(told.stderr)
-    raise Refusal(f"podman does not work for {tools.place.user.name}: {reason}")
+        reasons.append(reason)
+    raise Refusal(f"podman does not work for {place.user.name}: {reasons[0]}")
+
+
+def _opened(tools: Podman) -> str | None:
+    """Open the store and sweep it. Returns why it does not open."""
+    try:
+        _sweep(tools)
+    except Refusal as refusal:
+        return str(refusal)
+    return None
+
+
+def _opened_anew(tools: Podman, store: Path) -> str | None:
+    """Open a new store in place of one that may be damaged. It held an image, which is loaded again, and no data."""
+    if store.exists():
+        store.replace(store.with_name(f"{store.name}.damaged-{time.time_ns()}"))
+    reason = _opened(tools)
+    if reason is None:
+        # Through Podman: what is in there belongs to ids that only it may act as.
+        tools.run("unshare", "rm", "-rf", *map(str, store.parent.glob(f"{store.name}.damaged-*")))
+    return reason
 
 
 def _load(tools: Podman, image: toolimage.Image, say: Callable[[str], None]) -> None:
-    """Have the image in the store, and no older one of ours; then name it for brokerd."""
-    if tools.run("image", "exists", image.identity).returncode != 0:
+    """Have the image in the store, and no other one; then name it for brokerd."""
+    wanted = f"sha256:{image.identity}"
+    held = _images(tools)
+    if wanted not in held:
         say("loading the tool image")
         with image.archive.open("rb") as archive:
             tools.need("load", "--quiet", stdin=archive)
-        if tools.run("image", "exists", image.identity).returncode != 0:
+        held = _images(tools)
+        if wanted not in held:
             raise Refusal(f"podman loaded the tool image under another ID than {image.identity}")
-    kept = {image.identity, f"sha256:{image.identity}"}
-    older = set(tools.need("images", "--quiet", "--no-trunc").split()) - kept
-    if older:
+    if older := held - {wanted}:
         tools.need("rmi", "--force", *sorted(older))
     tools.place.write(tools.place.image_id, f"{image.identity}\n")
+
+
+def _images(tools: Podman) -> set[str]:
+    return set(tools.need("images", "--quiet", "--no-trunc").split())
 
 
 def _sweep(tools: Podman) -> None:
