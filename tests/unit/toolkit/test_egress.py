@@ -4,6 +4,7 @@ import os
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +76,8 @@ def test_e10_case_and_a_trailing_dot_make_no_other_name(tmp_path: Path, echo: Li
 
 E7 = {
     "a NUL in the middle": b"evil.example\0.www.example.org",
+    "a NUL before the granted name": b"evil.example.org\0www.example.org",
+    "a NUL behind the granted name": b"www.example.org\0evil.example.org",
     "a NUL at the end": b"www.example.org\0",
     "no length": b"",
     "255 bytes": b"a" * 255,
@@ -262,7 +265,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(
     name=st.one_of(
         st.binary(min_size=1, max_size=60),
-        st.sampled_from([b"", b"evil.example.org\0.", b"a.", b"WWW.", b"\xc0\x80"]).map(
+        st.sampled_from([b"", b"evil.example.org\0.", b"evil.example.org\0", b"a.", b"WWW.", b"\xc0\x80"]).map(
             lambda start: start + HOST.encode()
         ),
         st.sampled_from([HOST.encode(), HOST.upper().encode(), HOST.encode() + b"."]),
@@ -358,10 +361,12 @@ def test_the_budget_is_one_for_all_connections_of_the_call(tmp_path: Path, echo:
 
 
 def test_a_client_that_leaves_ends_its_connection_though_the_server_holds_on(tmp_path: Path) -> None:
+    over = threading.Event()
+
     def hold(peer: socket.socket) -> None:
         while peer.recv(100):
             pass
-        peer.recv(1)
+        over.wait(60)
 
     with Listener(hold) as server, RunningProxy(tmp_path, servers={PUBLIC: server.port}) as proxy:
         with proxy.connected() as client:
@@ -369,7 +374,8 @@ def test_a_client_that_leaves_ends_its_connection_though_the_server_holds_on(tmp
             assert _reply(client.recv(2) + client.recv(10)) == Reply.DONE
             client.sendall(PLAIN)
         for worker in proxy.proxy._workers:
-            worker.join()
+            worker.join(30)
+        over.set()
         assert [report.verdict for report in proxy.reports] == [Verdict.DIALLED]
 
 
