@@ -5,7 +5,6 @@ came from outside has always been checked. Standard library only.
 """
 
 import re
-import secrets
 from typing import NewType
 
 SessionId = NewType("SessionId", str)
@@ -57,4 +56,6 @@ def hash32(value: object) -> Hash32:
 
 def new_message_key() -> MessageKey:
     """Return a fresh key (96 random bits)."""
+    import secrets  # late: each tool container imports this module, and none makes a key
+
     return MessageKey(secrets.token_hex(12))
