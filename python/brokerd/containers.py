@@ -33,6 +33,9 @@ log = logs.get("containers")
 STEP_MS = 10_000
 """The longest that Podman may take for one step, all of them being local."""
 
+PREPARE_MS = 8_000
+"""The longest until a container is ready to start. What follows is the tool's own time."""
+
 REMOVE_MS = 5_000
 REMOVE_TRIES = 3
 
@@ -59,11 +62,12 @@ class Exited:
 
 @attrs.frozen(kw_only=True)
 class Work:
-    """What one container is to do: its input, the most that it may say, and by when."""
+    """What one container is to do: its input, the most that it may say, and for how long once it has started."""
 
     stdin: bytes
     output_bytes: int
-    reading: Reading
+    limit_ms: int
+    cancelled: Callable[[], bool]
 
 
 @attrs.frozen(kw_only=True)
@@ -88,9 +92,13 @@ class Podman:
 
         RunnerUnavailable, and whatever `started` raises, mean that nothing ran. After the start this always returns.
         """
-        with self._alive(plan.call), contextlib.closing(self._prepare(plan, work.reading.deadline)) as running:
+        ready_by = Deadline.after(self._clock, milliseconds=PREPARE_MS)
+        with self._alive(plan.call), contextlib.closing(self._prepare(plan, ready_by)) as running:
             started()
-            return running.work(work)
+            reading = Reading(
+                deadline=Deadline.after(self._clock, milliseconds=work.limit_ms), cancelled=work.cancelled
+            )
+            return running.work(work, reading)
 
     def open(self, plan: Plan, stdin: bytes, deadline: Deadline) -> "Service":
         """Start a container that serves another one (the egress proxy), with `stdin` as its first input. Close it."""
@@ -110,7 +118,7 @@ class Podman:
                 with self._lock:
                     if call in self._live:
                         continue
-                if remove(api, ident):
+                if _discard(api, ident):
                     removed += 1
                 else:
                     left += 1
@@ -188,14 +196,15 @@ class Running:
         except OSError as fault:
             raise PodmanAway("podman closed the stream of a container") from fault
 
-    def work(self, work: Work) -> Exited:
+    def work(self, work: Work, reading: Reading) -> Exited:
         """Start it, and stay with it to its end."""
         frames, exit_code, killed = Frames(most_bytes=work.output_bytes), None, False
+        self._api.wait_until(None)  # from now on the call's own time counts
         try:
             self.start()
-            stop = attached.pump(self._sock, work.stdin, frames, work.reading)
+            stop = attached.pump(self._sock, work.stdin, frames, reading)
             if stop in {Stop.END, Stop.BROKEN}:
-                stop, exit_code, killed = self._ending(stop, work.reading)
+                stop, exit_code, killed = self._ending(stop, reading)
         except RunnerUnavailable as fault:
             log.warning("podman was lost while a container ran call=%s error=%s code=podman_away", self._ident, fault)
             stop = Stop.BROKEN
@@ -352,9 +361,9 @@ def remove(api: Api, ident: str) -> bool:
     return False
 
 
-def _discard(api: Api, ident: str) -> None:
-    api.wait_until(None)  # the call's time may be over; this must be done all the same
-    remove(api, ident)
+def _discard(api: Api, ident: str) -> bool:
+    api.wait_until(None)  # the time of a call may be over; this must be done all the same
+    return remove(api, ident)
 
 
 def attach(path: Path, ident: str, deadline: Deadline) -> socket.socket:

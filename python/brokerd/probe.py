@@ -10,12 +10,11 @@ from pathlib import Path
 
 import attrs
 
-from brokerd.attached import Reading, Stop
+from brokerd.attached import Stop
 from brokerd.containerplan import Bounds, Ids, Network, Plan
 from brokerd.containers import Exited, Podman, Work
 from brokerd.runnerfaults import Unenforced
 from bxcore import strictjson
-from bxcore.deadline import Clock, Deadline
 from bxcore.errors import WireError
 from bxcore.strictjson import JsonValue
 
@@ -49,12 +48,12 @@ class Held:
     missing: tuple[str, ...]
 
 
-def run(podman: Podman, *, image: str, seccomp: str, clock: Clock) -> Held:
+def run(podman: Podman, *, image: str, seccomp: str) -> Held:
     """Try everything. Raises RunnerUnavailable, Unenforced where a wall does not hold."""
-    tried = _read(_run(podman, _plan(podman, image, seccomp, take_memory=False), clock))
+    tried = _read(_run(podman, _plan(podman, image, seccomp, take_memory=False)))
     if broken := sorted(name for name, held in tried["walls"].items() if not held):
         raise Unenforced(f"a tool container could get out of these walls: {', '.join(broken)}")
-    taken = _run(podman, _plan(podman, image, seccomp, take_memory=True), clock)
+    taken = _run(podman, _plan(podman, image, seccomp, take_memory=True))
     limits = {**dict.fromkeys(ALWAYS, True), **tried["limits"], "memory": taken.out_of_memory or taken.exit == _KILLED}
     return Held(
         held=tuple(name for name, holds in limits.items() if holds),
@@ -79,9 +78,9 @@ def _plan(podman: Podman, image: str, seccomp: str, *, take_memory: bool) -> Pla
     )
 
 
-def _run(podman: Podman, plan: Plan, clock: Clock) -> Exited:
-    reading = Reading(deadline=Deadline.after(clock, milliseconds=PROBE_MS), cancelled=lambda: False)
-    return podman.run(plan, Work(stdin=b"", output_bytes=_MIB, reading=reading), lambda: None)
+def _run(podman: Podman, plan: Plan) -> Exited:
+    work = Work(stdin=b"", output_bytes=_MIB, limit_ms=PROBE_MS, cancelled=lambda: False)
+    return podman.run(plan, work, lambda: None)
 
 
 def _read(exited: Exited) -> dict[str, dict[str, bool]]:

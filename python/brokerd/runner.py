@@ -16,10 +16,9 @@ from typing import Protocol
 import attrs
 
 from brokerd import mounts, policy, probe
-from brokerd.attached import Reading
 from brokerd.call import Call
 from brokerd.containerplan import Bounds, Ids, Network, Plan
-from brokerd.containers import Podman, Swept, Work
+from brokerd.containers import PREPARE_MS, Podman, Swept, Work
 from brokerd.mounts import Mount
 from brokerd.policy import Decision
 from brokerd.probe import Held
@@ -125,22 +124,23 @@ class Runner:
         RunnerUnavailable (MountRefused among them), and whatever `started` raises, mean that nothing ran.
         """
         call = policy.spend(decision)
-        deadline = Deadline.after(self._clock, milliseconds=call.kind.default_ms)
         image = self._ready()
         found = mounts.plan(call, self._protected)
         with contextlib.ExitStack() as held:
             if call.target is not None:
                 if self._egress is None:
                     raise RunnerUnavailable("no way to the internet is set up for tools")
+                until = Deadline.after(self._clock, milliseconds=PREPARE_MS + call.kind.default_ms)
                 proxy = held.enter_context(
-                    contextlib.closing(self._egress.start(seq=seq, target=call.target, deadline=deadline))
+                    contextlib.closing(self._egress.start(seq=seq, target=call.target, deadline=until))
                 )
                 found = (*found, proxy.mount)
             plan = self._plan(call, seq, image, found)
             work = Work(
                 stdin=order(call, found),
                 output_bytes=self._settings.limits.output_bytes,
-                reading=Reading(deadline=deadline, cancelled=cancelled),
+                limit_ms=call.kind.default_ms,
+                cancelled=cancelled,
             )
             exited = self._podman.run(plan, work, lambda: started(image, plan.digest))
         log.info("container ended seq=%d stop=%s exit=%s bytes=%d", seq, exited.stop.value, exited.exit, exited.size)
@@ -169,7 +169,7 @@ class Runner:
     def _prove(self, image: str) -> None:
         places = (*self._own.places, *self._podman.places())
         self._protected = attrs.evolve(self._own, places=places)
-        held = probe.run(self._podman, image=image, seccomp=str(self._settings.podman.seccomp), clock=self._clock)
+        held = probe.run(self._podman, image=image, seccomp=str(self._settings.podman.seccomp))
         self._probed = (image, held)
         log.info("limits proved held=%s missing=%s", ",".join(held.held), ",".join(held.missing) or "-")
 

@@ -234,4 +234,4 @@ def test_the_probe_notices_a_missing_filter(tool_host: ToolHost, real: RealRunne
     settings = realrunner.settings(tool_host, tmp_path)
     settings = attrs.evolve(settings, podman=attrs.evolve(settings.podman, seccomp=permissive))
     with pytest.raises(Unenforced, match="system calls"):
-        probe.run(real.podman, image=real.runner.image(), seccomp=str(permissive), clock=real.podman._clock)
+        probe.run(real.podman, image=real.runner.image(), seccomp=str(permissive))

@@ -38,7 +38,7 @@ def run(peer: Peer, command: str, given: Work | None = None) -> Exited:
 def leave(peer: Peer, plan: Plan) -> None:
     """Leave a container behind, as a brokerd that was killed does."""
     gone = Podman(peer.podman.path, clock=plans.CLOCK, owner=plan.owner)
-    running = gone.open(plan, b"", work().reading.deadline)._running
+    running = gone.open(plan, b"", plans.deadline())._running
     running._sock.close()
     running._api.close()
 
@@ -96,9 +96,6 @@ ENDED: dict[str, tuple[str, Work, Stop]] = {
 @pytest.mark.parametrize("ending", ENDED)
 def test_s5_s6_what_must_end_is_ended_with_all_in_it(peer: Peer, ending: str) -> None:
     command, given, stop = ENDED[ending]
-    given = attrs.evolve(given, reading=work(ms=given.reading.deadline.remaining_ms() or 1_000).reading)
-    if stop is Stop.CANCELLED:
-        given = attrs.evolve(given, reading=attrs.evolve(given.reading, cancelled=lambda: True))
     ended = run(peer, f"trap '' TERM; {command} & {command}; wait", given)
     assert (ended.stop, ended.exit) == (stop, None)
     assert len(ended.stdout) <= given.output_bytes
@@ -154,9 +151,7 @@ def test_a_call_that_runs_is_not_swept(peer: Peer) -> None:
 
 
 def test_a_service_container_talks_until_it_is_closed(peer: Peer) -> None:
-    service = peer.podman.open(
-        plans.shell("read line; echo got $line; cat", peer.plan), b"x\n", work().reading.deadline
-    )
+    service = peer.podman.open(plans.shell("read line; echo got $line; cat", peer.plan), b"x\n", plans.deadline())
     said = b""
     while not said:
         said = service.read(most_bytes=1_000)

@@ -4,7 +4,6 @@ from typing import Any
 
 import attrs
 
-from brokerd.attached import Reading
 from brokerd.containerplan import Bounds, Ids, Network, Plan
 from brokerd.containers import Work
 from bxcore.deadline import Deadline, SystemClock
@@ -41,5 +40,8 @@ def shell(command: str, base: Plan = PLAN, **changes: Any) -> Plan:
 
 
 def work(stdin: bytes = b"", *, output_bytes: int = MIB, ms: int = 20_000, cancelled: bool = False) -> Work:
-    deadline = Deadline.after(CLOCK, milliseconds=ms)
-    return Work(stdin=stdin, output_bytes=output_bytes, reading=Reading(deadline=deadline, cancelled=lambda: cancelled))
+    return Work(stdin=stdin, output_bytes=output_bytes, limit_ms=ms, cancelled=lambda: cancelled)
+
+
+def deadline(ms: int = 20_000) -> Deadline:
+    return Deadline.after(CLOCK, milliseconds=ms)

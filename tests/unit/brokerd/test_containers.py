@@ -194,7 +194,7 @@ def test_s5_a_service_that_ignores_the_filter_does_not_make_us_end_the_owners_co
 ) -> None:
     service.ignores_filters = True
     others = Podman(service.path, clock=plans.CLOCK, owner="the-owner")
-    theirs = others.open(attrs.evolve(plans.shell("sleep 60"), owner="the-owner"), b"", work().reading.deadline)
+    theirs = others.open(attrs.evolve(plans.shell("sleep 60"), owner="the-owner"), b"", plans.deadline())
     assert podman.sweep().removed == 0
     assert len(service.containers) == 1
     theirs.close()
@@ -216,7 +216,7 @@ def test_a_call_counts_as_running_before_podman_knows_of_it(service: FakePodman,
 
 def test_the_leash_breaks_when_brokerd_is_gone(service: FakePodman, podman: Podman, effect: Path) -> None:
     """What holds the stream is the process: with it, stdin of the container ends."""
-    running = podman.open(plans.shell(f"cat; touch {effect}"), b"", work().reading.deadline)._running
+    running = podman.open(plans.shell(f"cat; touch {effect}"), b"", plans.deadline())._running
     time.sleep(0.1)
     assert not effect.exists()
     running._sock.close()

@@ -363,7 +363,7 @@ def test_a_call_without_a_host_gets_none(place: Place) -> None:
 
 def test_tending_sweeps_and_proves(place: Place) -> None:
     left = attrs.evolve(plans.shell("sleep 60"), owner="test")
-    service = place.podman.open(left, b"", plans.work().reading.deadline)
+    service = place.podman.open(left, b"", plans.deadline())
     runner = place.runner(podman=Podman(place.service.path, clock=plans.CLOCK, owner="test"))
     assert runner.tend().removed == 1
     assert runner.held is not None
