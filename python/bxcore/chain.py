@@ -264,7 +264,6 @@ class Verifier:
             # What a power cut left may hold a newline: then the line before this one is part of it.
             torn_before = self._last is not None and not is_object(self._last)
             self._run = self._take_back() if torn_before else self._region_here()
-        self._settle()
         self._run.add_line(line)
 
     def _recovery(self, record: Recovered, line: bytes) -> None:

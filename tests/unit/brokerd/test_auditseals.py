@@ -175,6 +175,21 @@ def test_a_sealed_file_that_was_cut_is_found(place: Place) -> None:
         place.open()
 
 
+def test_an_open_day_that_is_shorter_than_its_seal_is_found_without_a_head(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditseals, "EVERY_BYTES", 1_000)
+    log = place.open()
+    for make in calls(3, first=25):
+        log.append(make)
+    log.close()
+    path = place.path(3)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    (place.state / audithead.FILE).unlink()
+    with pytest.raises(AuditBroken, match=r"2026-01-04.jsonl was changed after it was verified"):
+        place.open()
+
+
 @pytest.mark.parametrize("day", range(4))
 def test_a_day_that_was_removed_is_found(place: Place, day: int) -> None:
     place.path(day).unlink()

@@ -243,6 +243,7 @@ def test_a_recovery_that_describes_no_line_is_a_failure(lines: list[bytes]) -> N
 def test_only_the_end_of_the_whole_log_can_be_torn() -> None:
     report = verified(stored(NINE[:4]) + b"torn", stored(NINE[4:]))
     assert faults(report)[0] == (5, Fault.UNREADABLE)
+    assert verified(stored(NINE[:4]) + b"torn", b"").broken is not None
 
 
 def test_a_record_of_a_later_version_is_no_tear() -> None:
@@ -408,6 +409,7 @@ def test_a_recovery_that_lacks_its_newline_is_described_by_the_next_one() -> Non
     report = verified(content)
     assert report.torn is not None
     assert report.torn.line == 6
+    assert report.torn.prev == head_of(NINE[:4]).hash
     second = auditlog.encode(report.torn.recovered(seq=report.next_seq, time=NOON))
     again = verified(content + b"\n" + second + b"\n")
     assert (again.findings, again.torn) == ((), None)
