@@ -155,7 +155,8 @@ class Plan:
         return {
             "netns": {"nsmode": self.network.value},
             "use_image_hosts": True,
-            "use_image_resolve_conf": inside or self.network is Network.HOST,
+            # The proxy looks names up, so it needs the machine's name servers; a tool is told of none.
+            "use_image_resolve_conf": inside,
         }
 
     def _user_namespace(self) -> dict[str, JsonValue]:

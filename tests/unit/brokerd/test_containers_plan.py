@@ -63,6 +63,12 @@ def test_no_container_gets_the_hosts_environment_or_a_network_unasked() -> None:
     assert spec["use_image_hosts"] is True
 
 
+@pytest.mark.parametrize("network", Network)
+def test_a_container_learns_the_machines_name_servers_only_to_dial_for_a_fetch(network: Network) -> None:
+    spec = attrs.evolve(PLAN, network=network).spec()
+    assert spec["use_image_resolve_conf"] is (network is Network.NONE)
+
+
 def test_a_mount_brings_nothing_that_is_mounted_below_it() -> None:
     asked: Any = FULL.spec()["mounts"]
     (bind,) = (mount for mount in asked if mount["type"] == "bind")
