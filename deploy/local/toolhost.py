@@ -8,6 +8,7 @@ container, no process and no socket is left. Start it in a thread that stays: th
 """
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from deploy.local.tooluser import ToolUser
 
 SECCOMP = ROOT / "images" / "tool-seccomp.json"
 _TUN = Path("/dev/net/tun")
+_DAMAGED = ".damaged-"
 
 
 class InUse(Refusal):
@@ -132,6 +134,9 @@ def start(state: Path, *, say: Callable[[str], None] = lambda _: None) -> ToolHo
     if lock is None:
         raise InUse(f"another launcher runs the tools of {state}; its directory is {place.path}")
     try:
+        place.write(place.home, f"{state.resolve()}\n")
+        for lost in toolplace.lost(user):
+            _forget(Podman(lost, machine))
         return _start(Podman(place, machine), machine, state / "log" / "podman.log", say, lock)
     except BaseException:
         lock.close()
@@ -172,6 +177,7 @@ def _driver(tools: Podman) -> str:
         place.write(place.settings / "storage.conf", podmanconf.storage(driver, place.storage))
         reason = _opened(tools) and _opened_anew(tools, place.storage / driver)
         if reason is None:
+            _remove_damaged(tools)
             return driver
         reasons.append(reason)
     raise Refusal(f"podman does not work for {place.user.name}: {reasons[0]}")
@@ -189,12 +195,14 @@ def _opened(tools: Podman) -> str | None:
 def _opened_anew(tools: Podman, store: Path) -> str | None:
     """Open a new store in place of one that may be damaged. It held an image, which is loaded again, and no data."""
     if store.exists():
-        store.replace(store.with_name(f"{store.name}.damaged-{time.time_ns()}"))
-    reason = _opened(tools)
-    if reason is None:
+        store.replace(store.with_name(f"{store.name}{_DAMAGED}{time.time_ns()}"))
+    return _opened(tools)
+
+
+def _remove_damaged(tools: Podman) -> None:
+    if damaged := list(tools.place.storage.glob(f"*{_DAMAGED}*")):
         # Through Podman: what is in there belongs to ids that only it may act as.
-        tools.run("unshare", "rm", "-rf", *map(str, store.parent.glob(f"{store.name}.damaged-*")))
-    return reason
+        tools.run("unshare", "rm", "-rf", *map(str, damaged))
 
 
 def _load(tools: Podman, image: toolimage.Image, say: Callable[[str], None]) -> None:
@@ -219,6 +227,25 @@ def _images(tools: Podman) -> set[str]:
 
 def _sweep(tools: Podman) -> None:
     tools.need("rm", "--all", "--force", "--time=0")
+
+
+def _forget(tools: Podman) -> None:
+    """Remove the place of a home that is gone, unless something still runs there.
+
+    Folders stay in which somebody may have left something: the home can be on a disk that is not there now.
+    """
+    place = tools.place
+    if lock := place.lock():
+        with lock:
+            tools.run("rm", "--all", "--force", "--time=0")
+            podman.end_leftovers(place.api_socket)
+            # Through Podman: what is in there belongs to ids that only it may act as.
+            tools.run("unshare", "rm", "-rf", str(place.storage), str(place.runtime / "containers"))
+            podman.end_pause_process(place)
+            for path in set(place.path.iterdir()) - {place.shared}:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if not any(place.shared.iterdir()):
+                shutil.rmtree(place.path)
 
 
 def _may_open(device: Path, user: ToolUser) -> bool:

@@ -17,6 +17,7 @@ from deploy.local.refusal import Refusal
 from deploy.local.tooluser import ToolUser, may_enter
 
 ELSEWHERE = Path("/var/tmp")  # noqa: S108  # survives a reboot; `prepare` accepts only a directory of our own
+_PREFIX = "boxmaker-tools-"
 MAX_PATH_BYTES = 35
 """Podman refuses a run directory (run/containers in here) of more than 50 bytes, and when it cleans up a
 container that has ended it says so to nobody. Sockets in here stay far below their 107 bytes."""
@@ -65,6 +66,11 @@ class Place:
     @property
     def seccomp(self) -> Path:
         return self.path / "tool-seccomp.json"
+
+    @property
+    def home(self) -> Path:
+        """A file that says which home this belongs to."""
+        return self.path / "home"
 
     def prepare(self) -> None:
         """Make what is missing. Raises Refusal where somebody else has taken the place."""
@@ -116,12 +122,29 @@ def choose(home: Path, user: ToolUser) -> Place:
     if len(os.fsencode(inside)) <= MAX_PATH_BYTES and may_enter(home, user):
         return Place(path=inside, user=user)
     digest = hashlib.sha256(f"{os.geteuid()} {user.uid} ".encode() + os.fsencode(home.resolve())).hexdigest()
-    return Place(path=ELSEWHERE / f"boxmaker-tools-{digest[:10]}", user=user)
+    return Place(path=ELSEWHERE / f"{_PREFIX}{digest[:10]}", user=user)
+
+
+def lost(user: ToolUser) -> list[Place]:
+    """Return the places in /var/tmp whose homes are gone: deleted checkouts, and the homes of tests."""
+    places = [Place(path=path, user=user) for path in sorted(ELSEWHERE.glob(f"{_PREFIX}*"))]
+    return [place for place in places if _is_ours(place.path) and _is_lost(place)]
+
+
+def _is_lost(place: Place) -> bool:
+    try:
+        return not Path(place.home.read_text(encoding="utf-8").removesuffix("\n")).exists()
+    except OSError:
+        return False  # it is being made; or its home cannot be looked at, which is no reason to delete anything
 
 
 def _our_directory(path: Path) -> None:
     """Make the directory, or make sure that it is one of ours: in /var/tmp anybody can make one first."""
     path.mkdir(mode=0o700, exist_ok=True)
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+    if not _is_ours(path):
         raise Refusal(f"{path} is not a directory of yours; remove it, or have its owner do so")
+
+
+def _is_ours(path: Path) -> bool:
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()

@@ -5,6 +5,7 @@ The tests that kill things use a service of their own. It has the image of the s
 
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -166,6 +167,21 @@ def test_a_store_of_another_driver_is_no_obstacle(host: ToolHost, state: Path, m
     monkeypatch.undo()
     with toolhost.start(state) as again:
         assert again.conditions.driver == host.conditions.driver
+
+
+def test_the_place_of_a_home_that_is_gone_is_removed(tmp_path: Path, state: Path) -> None:
+    home = tmp_path / ("long" * 10)
+    with toolhost.start(home) as host:
+        assert host.place.path.parent == toolplace.ELSEWHERE
+        shutil.rmtree(home)
+        (host.shared_dir / "letter").write_text("to keep")
+        # Nothing is taken away from what still runs.
+        with toolhost.start(state):
+            assert podman.answers(host.api_socket)
+    assert host.image_id_file.exists()
+    with toolhost.start(state):
+        assert list(host.place.path.rglob("*")) == [host.shared_dir, host.shared_dir / "letter"]
+    shutil.rmtree(host.place.path)
 
 
 def test_podman_that_does_not_work_says_why(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,26 @@ def test_two_homes_have_two_places(tmp_path: Path) -> None:
     assert len(places) == 2
 
 
+def test_a_place_is_lost_when_its_home_is_gone(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolplace, "ELSEWHERE", short)
+    home = short / "home"
+    place = toolplace.choose(short / ("long" * 10), MYSELF)
+    place.prepare()
+    assert toolplace.lost(MYSELF) == []  # it does not say whose it is: it is being made
+    place.write(place.home, f"{home}\n")
+    assert toolplace.lost(MYSELF) == [place]
+    home.mkdir()
+    assert toolplace.lost(MYSELF) == []
+
+
+def test_a_link_is_no_lost_place(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolplace, "ELSEWHERE", short)
+    (short / "precious").mkdir()
+    (short / "precious" / "home").write_text("/no/such/home\n")
+    (short / "boxmaker-tools-0123456789").symlink_to("precious")
+    assert toolplace.lost(MYSELF) == []
+
+
 def modes(place: Place) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in (place.path, *place.path.iterdir())}
 
