@@ -30,6 +30,13 @@ class Sizes:
     audit_passes: int = 3
     audit_file_records: int = 500_000
     audit_year_records: int = 1_000_000
+    call_pairs: int = 30
+    container_pairs: int = 15
+    decisions: int = 3_000
+    decision_rounds: int = 3
+    broker_starts: int = 3
+    denials: int = 800
+    remembered_calls: int = 50
 
 
 QUICK = Sizes(
@@ -51,6 +58,13 @@ QUICK = Sizes(
     audit_passes=1,
     audit_file_records=30_000,
     audit_year_records=36_500,
+    call_pairs=6,
+    container_pairs=3,
+    decisions=1_000,
+    decision_rounds=2,
+    broker_starts=1,
+    denials=100,
+    remembered_calls=5,
 )
 
 BIG = Sizes(audit_file_records=5_000_000)

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from deploy.local import configs, plan, toolhost
@@ -80,9 +81,9 @@ def loopd(home: Home, *, n_ctx: int = plan.SLOT_TOKENS, max_tokens: int = 48) ->
 
 @contextmanager
 def tool_host() -> Iterator[ToolHost]:
-    """Start the place where tools run, as the launcher does: always the same one, so that its image is loaded once."""
+    """Start a place where tools run, as the launcher does. It stays, so that the image is loaded once."""
     try:
-        host = toolhost.start(ROOT / ".state" / "bench", say=say)
+        host = _free_host()
     except Refusal as refusal:
         raise Unmeasurable(str(refusal)) from refusal
     with host:
@@ -101,6 +102,16 @@ def cpu_ns(role: Role) -> int:
     """Processor time of the whole process so far, threads that have ended included."""
     # The kernel's clock of another process: exact, where /proc counts in steps of 10 ms.
     return time.clock_gettime_ns((~role.process.pid << 3) | 2)
+
+
+def _free_host() -> ToolHost:
+    """Start the first one that no other bench uses."""
+    for number in count():
+        try:
+            return toolhost.start(ROOT / ".state" / "bench" / str(number), say=say)
+        except toolhost.InUse:
+            continue
+    raise AssertionError("unreachable")
 
 
 @contextmanager

@@ -14,7 +14,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from tests.bench import audit, baseline, events, footprint, latency, opening, proxy, report, reread, startup
+from tests.bench import (
+    audit,
+    baseline,
+    calls,
+    decisions,
+    events,
+    footprint,
+    latency,
+    opening,
+    proxy,
+    report,
+    reread,
+    startup,
+)
 from tests.bench.progress import say
 from tests.bench.report import Measure
 from tests.bench.sizes import BIG, QUICK, Sizes, Unmeasurable
@@ -37,6 +50,8 @@ GROUPS: Groups = {
     "footprint": footprint.measure,
     "baseline": baseline.measure,
     "audit": audit.measure,
+    "calls": calls.measure,
+    "decisions": decisions.measure,
 }
 
 
