@@ -216,6 +216,7 @@ class Broker:
             return self._not_run(record, decision, DenyReason.RUNNER_UNAVAILABLE, ASKER_GONE)
         with self._running.place(given_up=given_up) as placed:
             if not placed:
+                log.warning("not run, no room seq=%d code=runner_busy", record.seq)
                 return self._not_run(record, decision, DenyReason.RUNNER_UNAVAILABLE, NO_ROOM)
             try:
                 ran = self._run(record, decision, progress, given_up)

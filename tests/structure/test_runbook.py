@@ -9,6 +9,7 @@ from pathlib import Path
 from bxcore.wire.channel import TurnEnding
 from bxcore.wire.control import ErrorCode
 from bxcore.wire.kinds import KINDS
+from bxcore.wire.tools import DenyReason
 from tests.structure import sources
 
 IN_A_LOG_LINE = re.compile(r"\bcode=([a-z][a-z0-9_]*)")
@@ -46,7 +47,7 @@ def entries(page: str) -> set[str]:
 
 def known_codes() -> set[str]:
     found = {code for path in sources.python_files() for code in codes(path)}
-    vocabularies: tuple[type[Enum], ...] = (ErrorCode, TurnEnding)
+    vocabularies: tuple[type[Enum], ...] = (ErrorCode, TurnEnding, DenyReason)
     return found | {member.value for vocabulary in vocabularies for member in vocabulary}
 
 
