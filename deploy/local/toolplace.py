@@ -78,8 +78,9 @@ class Place:
         self._directory(self.path, self._us, 0o711)
         self._directory(self.settings, self._us, 0o750)
         self._directory(self.calls, self._us, 0o2750)
-        for own in (self.storage, self.runtime):
-            self._directory(own, self.user.uid, 0o700)
+        self._directory(self.runtime, self.user.uid, 0o700)
+        # Podman 5 puts containers together below it, seen from user ids that own nothing.
+        self._directory(self.storage, self.user.uid, 0o711)
         self._directory(self.shared, self.user.uid, 0o755)
 
     def lock(self) -> BinaryIO | None:

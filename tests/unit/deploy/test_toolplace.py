@@ -89,7 +89,7 @@ def test_everything_is_made_with_its_mode_whatever_it_had(short: Path) -> None:
         path.chmod(0o777)
     place.prepare()
     assert modes(place) == {
-        "tools": 0o711, "etc": 0o750, "calls": 0o2750, "storage": 0o700, "run": 0o700, "shared": 0o755,
+        "tools": 0o711, "etc": 0o750, "calls": 0o2750, "storage": 0o711, "run": 0o700, "shared": 0o755,
     }  # fmt: skip
 
 
