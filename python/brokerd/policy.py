@@ -14,14 +14,12 @@ import attrs
 
 from brokerd import labels, match, weighing
 from brokerd.call import Call, Labels
-from brokerd.weighing import DETAILS, Weighed, weigh
+from brokerd.weighing import DETAILS, Weighed
 from bxcore.grants import Grant, GrantSet
 from bxcore.ids import Hash32
 from bxcore.timestamp import Timestamp
 from bxcore.wire.admin import Verdict
 from bxcore.wire.tools import DenyReason, ToolRequest
-
-__all__ = ["Ask", "Decision", "Denial", "Outcome", "SealError", "decide", "redecide", "refuse", "spend", "weigh"]
 
 
 class SealError(Exception):
@@ -114,7 +112,7 @@ def refuse(request: ToolRequest, reason: DenyReason, detail: str | None) -> Deni
 
 def decide(grants: GrantSet, call: Call, session: Labels, now: Timestamp) -> Decision | Ask | Denial:
     """Decide a call. `session` are the session's labels now, `now` the clock that never goes back."""
-    weighed = weigh(grants, call, session, now)
+    weighed = weighing.weigh(grants, call, session, now)
     if weighed.verdict is Verdict.ALLOWED:
         return _allowed(call, *_chosen(weighed))
     if weighed.verdict is Verdict.ASK:
@@ -132,7 +130,7 @@ def redecide(ask: Ask, grants: GrantSet, call: Call, session: Labels, now: Times
     asked = _take(_open_asks, ask, Ask)
     if call.request != asked.call.request or call.fingerprint != asked.call.fingerprint:
         return _denied(asked.call, DenyReason.APPROVAL_REFUSED, None)
-    weighed = weigh(grants, asked.call, session, now)
+    weighed = weighing.weigh(grants, asked.call, session, now)
     reason = weighed.reason or _why_it_asks_no_more(asked, grants, session, now)
     if reason is not None:
         return _denied(asked.call, reason, weighed.grant if weighed.verdict is Verdict.DENIED else None)

@@ -81,7 +81,7 @@ def test_of_many_that_raise_at_once_none_is_lost(tmp_path: Path) -> None:
     here = states(tmp_path, FaultyFiles(None))
     results = (SECRET, WARNED, FRESH)
     seen: dict[SessionId, list[Labels]] = {SessionId(f"s{number}"): [] for number in range(ROUNDS)}
-    together = threading.Barrier(len(results))
+    together = threading.Barrier(len(results), timeout=60)  # one that failed must not hang the rest
 
     def run(result: Labels) -> None:
         for session, said in seen.items():
