@@ -43,7 +43,7 @@ log = logs.get("approvals")
 class Pending:
     """An open question. Settled once, by whoever took it out of the table; `settled` is valid after `over`."""
 
-    def __init__(self, question: Question, ask: Ask, *, grants: Hash32, deadline: Deadline) -> None:
+    def __init__(self, question: Question, ask: Ask, *, grants: Hash32 | None, deadline: Deadline) -> None:
         self.question = question
         self.ask = ask
         self.grants = grants
@@ -108,7 +108,7 @@ class Approvals:
         """The question that was admitted is not asked after all."""
         self._table.give_back()
 
-    def open(self, record: Decided, ask: Ask, terms: Terms, grants: Hash32) -> Pending:
+    def open(self, record: Decided, ask: Ask, terms: Terms) -> Pending:
         """Open the question of a decision that is on disk, in the place kept by `admit`."""
         question = Question(
             id=record.seq,
@@ -119,7 +119,7 @@ class Approvals:
             expires=Timestamp(record.time + self._ttl_ms),
         )
         deadline = Deadline.after(self._clock, milliseconds=self._ttl_ms)
-        pending = Pending(question, ask, grants=grants, deadline=deadline)
+        pending = Pending(question, ask, grants=record.grants, deadline=deadline)
         self._table.put(pending)
         self._couriers.ask(question)
         return pending
@@ -179,7 +179,7 @@ class Approvals:
         judged = _failed(pending)
         try:
             reason = _one_line(answer.reason)
-            looked = self._reading.look(pending.call.request, hopeful=_always) if answer.approve else None
+            looked = self._look(pending) if answer.approve else None
             with self._ledger.held() as book:
                 judged = self._judged(pending, looked, book, reason)
                 session = book.labels_or(pending.call.request.session, UNREADABLE)
@@ -195,6 +195,9 @@ class Approvals:
             pending.settle(judged.outcome)
             self._couriers.close(pending.question, judged.ending)
         return ApprovalOutcome(id=answer.id, ending=judged.ending, detail=judged.detail)
+
+    def _look(self, pending: Pending) -> Looked:
+        return self._reading.look_on(self._reading.look(pending.call.request))
 
     def _taken(self, answer: ApprovalAnswer) -> tuple[Pending | None, str]:
         pending = self._table.find(answer.id)
@@ -233,12 +236,13 @@ class Approvals:
             return _denied(policy.refuse(request, DenyReason.STATE_UNREADABLE, None))
         if isinstance(call, Unfit) or call.fingerprint != pending.call.fingerprint:
             return _changed(pending, "the path leads elsewhere now")
-        if isinstance(looked.effects, Unfit):
-            return _denied(_refused(pending, looked.effects))
+        effects = looked.effects
+        if effects is None or isinstance(effects, Unfit):
+            return _failed(pending) if effects is None else _denied(_refused(pending, effects))
         outcome = policy.redecide(pending.ask, looked.grants, call, session, self._now())
         if isinstance(outcome, Denial):
             return _denied(outcome)
-        now = terms_of(looked.effects, session=session, result=outcome.labels)
+        now = terms_of(effects, session=session, result=outcome.labels)
         if now != pending.question.terms:
             return _changed(pending, f"not as shown any more: {', '.join(_differing(pending.question.terms, now))}")
         said = Said(verdict=Verdict.ALLOWED, grant=outcome.grant, grant_hash=outcome.grant_hash)
@@ -284,7 +288,3 @@ def _one_line(reason: str | None) -> str | None:
     """Return the owner's words on one line that the log and the model can hold."""
     words = " ".join((reason or "").split())
     return words[:LONGEST_REASON] or None
-
-
-def _always(_grants: object, _call: object) -> bool:
-    return True

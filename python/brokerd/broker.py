@@ -12,10 +12,10 @@ from typing import Protocol
 
 import attrs
 
-from brokerd import entries, policy, results, weighing
+from brokerd import entries, policy, results
 from brokerd.approvals import Approvals
 from brokerd.approvaltext import Terms
-from brokerd.call import FRESH, UNREADABLE, Call, Labels
+from brokerd.call import UNREADABLE, Labels
 from brokerd.callstate import CallEvent, CallState, Progress
 from brokerd.claims import Claims
 from brokerd.entries import CameBack, Said
@@ -28,7 +28,6 @@ from brokerd.running import Running
 from bxcore import logs
 from bxcore.auditlog import Decided, RunEnding
 from bxcore.errors import StateError
-from bxcore.grants import GrantSet
 from bxcore.ids import Hash32
 from bxcore.server import PeerGone
 from bxcore.timestamp import Timestamp
@@ -111,9 +110,8 @@ class Broker:
         """Carry one request to its end."""
         if self._ledger.broken:
             return _denied(DenyReason.AUDIT_UNAVAILABLE)
-        looked = self._reading.look(request, hopeful=self._hopeful)
         try:
-            weighed, record = self._decide(request, looked)
+            weighed, record = self._decide(request)
         except StateError as error:
             log.error("denied unrecorded session=%s call=%d code=%s", request.session, request.call, error.code)
             return _denied(DenyReason.AUDIT_UNAVAILABLE)
@@ -121,7 +119,7 @@ class Broker:
         progress = Progress()
         progress.recorded(record)
         if isinstance(outcome, Ask):
-            outcome = self._ask(record, outcome, weighed.terms, looked, asker)
+            outcome = self._ask(record, outcome, weighed.terms, asker)
             progress.move(CallEvent.APPROVE if isinstance(outcome, Decision) else CallEvent.REFUSE)
         if isinstance(outcome, Denial):
             return _denied(outcome.reason, outcome.detail)
@@ -129,18 +127,17 @@ class Broker:
 
     # -- deciding -------------------------------------------------------------------------------
 
-    def _decide(self, request: ToolRequest, looked: Looked) -> tuple[_Weighed, Decided]:
-        """Decide by the labels of this moment and record it. Raises StateError: then nothing was decided."""
+    def _decide(self, request: ToolRequest) -> tuple[_Weighed, Decided]:
+        """Decide and record. Raises StateError: then nothing was decided."""
         first = self._claims.take(request.session, request.call)
-        with self._ledger.held() as book:
-            session = _labels(book, request)
-            weighed = self._weigh(request, looked, session, first=first)
-            try:
-                record = book.append(_decision(request, looked, session, weighed.outcome))
-            except BaseException:
-                if isinstance(weighed.outcome, Ask):
-                    self._approvals.give_back()
-                raise
+        looked = self._reading.look(request)
+        decided = self._attempt(request, looked, first=first)
+        if decided is None:
+            # It may run. What it would do there is looked at without the ledger, and then all is weighed again.
+            decided = self._attempt(request, self._reading.look_on(looked), first=first)
+        if decided is None:
+            raise RuntimeError("a call was weighed without its effects")
+        weighed, record = decided
         reason = "-" if record.reason is None else record.reason.value
         log.info(
             "decided seq=%d session=%s call=%d verdict=%s reason=%s",
@@ -151,6 +148,20 @@ class Broker:
             reason,
         )
         return weighed, record
+
+    def _attempt(self, request: ToolRequest, looked: Looked, *, first: bool) -> tuple[_Weighed, Decided] | None:
+        """Decide by the labels of this moment and record it; None, and nothing recorded, where effects are missing."""
+        with self._ledger.held() as book:
+            session = _labels(book, request)
+            weighed = self._weigh(request, looked, session, first=first)
+            if looked.effects is None and not isinstance(weighed.outcome, Denial):
+                return None
+            try:
+                return weighed, book.append(_decision(request, looked, session, weighed.outcome))
+            except BaseException:
+                if isinstance(weighed.outcome, Ask):
+                    self._approvals.give_back()
+                raise
 
     def _weigh(self, request: ToolRequest, looked: Looked, session: Labels | Unfit, *, first: bool) -> _Weighed:
         """Decide; an exception meanwhile is a denial like another."""
@@ -174,7 +185,7 @@ class Broker:
         if not first:
             return _Weighed(outcome=policy.refuse(request, DenyReason.INVALID_ARGUMENTS, REPEATED))
         outcome = policy.decide(grants, call, session, self._now())
-        if isinstance(outcome, Denial):
+        if isinstance(outcome, Denial) or effects is None:
             return _Weighed(outcome=outcome)
         if isinstance(effects, Unfit):
             return _unfit(request, effects)
@@ -185,21 +196,13 @@ class Broker:
             return _Weighed(outcome=policy.refuse(request, DenyReason.APPROVAL_REFUSED, why_not))
         return _Weighed(outcome=outcome, terms=terms)
 
-    def _hopeful(self, grants: GrantSet, call: Call) -> bool:
-        """Whether the call might run for a session that has seen nothing. A fault here is met again when it counts."""
-        try:
-            return weighing.weigh(grants, call, FRESH, self._now()).verdict is not Verdict.DENIED
-        except Exception:
-            log.exception("a call could not be weighed call=%d code=internal", call.request.call)
-            return False
-
     # -- asking ---------------------------------------------------------------------------------
 
-    def _ask(self, record: Decided, ask: Ask, terms: Terms | None, looked: Looked, asker: Asker) -> Decision | Denial:
+    def _ask(self, record: Decided, ask: Ask, terms: Terms | None, asker: Asker) -> Decision | Denial:
         """Put the question, tell the asker that it is open, and wait for what it comes to."""
-        if terms is None or isinstance(looked.grants, Unfit):
+        if terms is None:
             raise RuntimeError("a question without terms")
-        pending = self._approvals.open(record, ask, terms, looked.grants.digest)
+        pending = self._approvals.open(record, ask, terms)
         left = asker.left
         try:
             asker.pending(ToolPending(approval=pending.id, expires=pending.question.expires))

@@ -37,9 +37,9 @@ class PendingTable(Generic[Kept]):
         self._open: dict[int, Kept] = {}
         self._places = 0
         self._asked = deque[Deadline]()
-        self._refused = OrderedDict[tuple[Hash32, Hash32], Deadline]()
+        self._refused = OrderedDict[tuple[Hash32, Hash32 | None], Deadline]()
 
-    def admit(self, fingerprint: Hash32, grants: Hash32) -> str | None:
+    def admit(self, fingerprint: Hash32, grants: Hash32 | None) -> str | None:
         """Keep a place for a question about this call; where it may not be asked, return why, in one line.
 
         A call that was refused is not asked about again while the grants are the same, nor before an answer to it
@@ -88,7 +88,7 @@ class PendingTable(Generic[Kept]):
         with self._lock:
             return [self._open[number] for number in sorted(self._open)]
 
-    def refuse(self, fingerprint: Hash32, grants: Hash32) -> None:
+    def refuse(self, fingerprint: Hash32, grants: Hash32 | None) -> None:
         """Remember that the owner said no to this call."""
         with self._lock:
             self._refused[fingerprint, grants] = Deadline.after(self._clock, milliseconds=self._limits.ttl_ms)

@@ -36,14 +36,11 @@ class Unfit:
 
 @attrs.frozen(kw_only=True)
 class Looked:
-    """What was found out about one request."""
+    """What was found out about one request. `effects` is None while that has not been looked at."""
 
     grants: GrantSet | Unfit
     call: Call | Unfit
-    effects: Effects | Unfit
-
-
-NOT_LOOKED = Unfit(reason=DenyReason.RUNNER_UNAVAILABLE, detail="it was not looked at what this call would do")
+    effects: Effects | Unfit | None
 
 
 class GrantSource(Protocol):
@@ -63,17 +60,17 @@ class Reading:
         self._resolve = resolve
         self._effects = effects
 
-    def look(self, request: ToolRequest, *, hopeful: Callable[[GrantSet, Call], bool]) -> Looked:
-        """Return everything that judging the request needs. Never raises.
+    def look(self, request: ToolRequest) -> Looked:
+        """Return what judging the request needs, but for its effects. Never raises."""
+        return Looked(grants=self.grants(), call=self.call(request), effects=None)
 
-        What a call would put into effect is asked only where it is `hopeful`, that is, not denied for certain: nothing
-        of the host is looked at for a call that no grant covers.
+    def look_on(self, looked: Looked) -> Looked:
+        """Add what the call would put into effect, for one that may run: else nothing of the host is looked at.
+
+        That may take a while, so the grants are read once more after it.
         """
-        grants, call = self.grants(), self.call(request)
-        effects: Effects | Unfit = NOT_LOOKED
-        if not isinstance(grants, Unfit) and not isinstance(call, Unfit) and hopeful(grants, call):
-            effects = self.effects(call)
-        return Looked(grants=grants, call=call, effects=effects)
+        effects = looked.call if isinstance(looked.call, Unfit) else self.effects(looked.call)
+        return attrs.evolve(looked, grants=self.grants(), effects=effects)
 
     def grants(self) -> GrantSet | Unfit:
         """Return the grants as they are now."""
