@@ -18,7 +18,7 @@ from brokerd import auditseals, auditstart
 from brokerd.audithead import HeadFile
 from brokerd.auditseals import SealFile
 from brokerd.auditstart import AuditExposed, Examined, Progress
-from bxcore import auditfiles, auditlog, files, logs
+from bxcore import auditfiles, audithead, auditlog, files, logs
 from bxcore.auditfiles import Place
 from bxcore.auditlog import BreakAccepted, Decided, Record, Recovered
 from bxcore.chain import MAX_LINE, START, Head, Unsettled, Verifier
@@ -134,7 +134,7 @@ class AuditLog:
         """Return the record of that number, None where there is none. Raises StateError."""
         with self._lock:
             at = bisect_left(self._places, seq, key=lambda place: place.seq) - 1
-            if at < 0 or seq > self._verifier.log_lines:
+            if at < 0 or seq > self._head.seq:
                 return None
             entry = auditfiles.find(self._directory, self._places[at], seq)
         record = None if entry is None else entry.record
@@ -186,7 +186,7 @@ class AuditLog:
             self._head_file.write_alone(self._head)
         else:
             self._seals.add(*found.seals)
-            self._head_file.write(self._head)
+            self._head_file.write(audithead.slot(self._head))
         self._seal_if_due()
 
     def _take(self, found: Examined) -> None:
@@ -231,8 +231,14 @@ class AuditLog:
                 ready()
             if self._appender is None:
                 raise AuditUnavailable("the audit log is closed")
-            self._appender.append(newline + line + b"\n")
-            self._took(line + b"\n", record.seq)
+            # All that can be done before the wait for the disk is: what runs after one finds cold caches.
+            stored, head = line + b"\n", self._next_head(line, record.seq)
+            self._current.add(stored)
+            slot = audithead.slot(head)
+            self._appender.append(newline + stored)
+            self._head = head
+            self._head_file.write(slot)
+            self._seal_if_due()
         except StateError as error:
             self._give_up()
             raise AuditUnavailable(f"nothing is recorded any more until a restart: {error.detail}") from None
@@ -240,14 +246,11 @@ class AuditLog:
             self._give_up()
             raise
 
-    def _took(self, line: bytes, seq: int) -> None:
-        self._verifier.feed(line)
-        self._head = self._verifier.head
-        if not self._verifier.sound or self._head.seq != seq:
+    def _next_head(self, line: bytes, seq: int) -> Head:
+        whole, head = self._verifier.appended(line), self._verifier.head
+        if not whole or head.seq != seq:
             raise AuditUnavailable(f"record {seq} does not verify")
-        self._current.add(line)
-        self._head_file.write(self._head)
-        self._seal_if_due()
+        return head
 
     def _give_up(self) -> None:
         self._broken = True

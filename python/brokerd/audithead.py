@@ -40,9 +40,9 @@ class HeadFile:
         except OSError:
             return None  # as if it were missing: the caller says so
 
-    def write(self, head: Head) -> None:
-        """Keep `head`. Never raises."""
-        offset, line = audithead.slot(head)
+    def write(self, slot: tuple[int, bytes]) -> None:
+        """Keep the head of this slot. Never raises."""
+        offset, line = slot
         self._put(line, offset)
 
     def write_alone(self, head: Head) -> None:

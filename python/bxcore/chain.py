@@ -96,6 +96,12 @@ class Verifier:
         if rest:
             self._carry(rest)
 
+    def appended(self, line: bytes) -> bool:
+        """The next bytes are this line and its newline. Says whether it is a good record, and all is well."""
+        self._bytes += len(line) + 1
+        self._whole_lines([line])
+        return self.sound
+
     def end(self) -> None:
         """The file has no more bytes. A line without its newline is torn."""
         if self._size:

@@ -3,7 +3,6 @@
 Pure. Threads: each value belongs to the Verifier that made it.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from hashlib import sha256
 
@@ -58,16 +57,16 @@ class Calls:
     """Which calls have no end yet, and how many records there are of each event."""
 
     def __init__(self, unsettled: Unsettled) -> None:
-        self.counts: Counter[bytes] = Counter()
+        self.counts: dict[bytes, int] = {}
         self.open: dict[bytes, bytes] = {}
         for word, numbers in zip(_WORDS, (unsettled.asked, unsettled.allowed, unsettled.started), strict=True):
             self.open.update((b"%d" % number, word) for number in numbers)
 
     def note(self, records: Iterable[Groups]) -> None:
         """These records count. Many at once: this runs for each record of the log."""
-        unsettled, events = self.open, []
+        unsettled, counts = self.open, self.counts
         for event, number, _, decision, ending, verdict in records:
-            events.append(event)
+            counts[event] = counts.get(event, 0) + 1
             if decision is None:
                 if verdict in _WORDS:
                     unsettled[number] = verdict
@@ -77,7 +76,6 @@ class Calls:
                 unsettled.pop(decision, None)
             else:
                 unsettled[decision] = b"allowed"
-        self.counts.update(events)
 
     def unsettled(self) -> Unsettled:
         asked, allowed, started = (

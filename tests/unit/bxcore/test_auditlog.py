@@ -10,6 +10,7 @@ from bxcore.auditlog import BreakAccepted, Fault, Record, Recovered
 from bxcore.chain import GENESIS
 from bxcore.errors import BadMessage
 from bxcore.ids import MAX_SAFE_INTEGER
+from bxcore.timestamp import MAX_TIMESTAMP, Timestamp, to_text
 from bxcore.wire.admin import Verdict
 from tests.fakes.audited import NOON, SOME, answered, decided, ended, started
 
@@ -43,6 +44,12 @@ def test_a_record_is_stored_in_the_strict_form_and_read_again(event: str) -> Non
     assert line.startswith(b'{"event":"%b","seq":' % event.encode())
 
 
+@pytest.mark.parametrize("time", [0, 1, 86_399_999, 86_400_000, NOON + 12_345, MAX_TIMESTAMP])
+def test_a_time_is_spelled_as_everywhere(time: int) -> None:
+    record = started(1)(1, Timestamp(time), GENESIS)
+    assert f'"time":"{to_text(Timestamp(time))}"'.encode() in auditlog.encode(record)
+
+
 def test_every_event_has_its_case() -> None:
     assert set(RECORDS) == set(auditlog.EVENTS)
 
@@ -51,6 +58,21 @@ def test_every_event_has_its_case() -> None:
 def test_what_could_not_be_read_again_is_not_written(event: str) -> None:
     with pytest.raises(ValueError, match="integer"):
         auditlog.encode(attrs.evolve(RECORDS[event], seq=MAX_SAFE_INTEGER + 1))
+
+
+WRONG: dict[str, object] = {"seq": True, "prev": None, "tool": 1, "untrusted": 0, "verdict": "denied", "path": b"/"}
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG.items(), ids=WRONG.keys())
+def test_a_field_of_another_type_is_not_written(field: str, value: object) -> None:
+    record = decided()(1, NOON, GENESIS)
+    with pytest.raises(TypeError, match=field):
+        auditlog.encode(attrs.evolve(record, **{field: value}))  # type: ignore[arg-type]
+
+
+def test_a_number_below_zero_is_not_written() -> None:
+    with pytest.raises(ValueError, match="integer"):
+        auditlog.encode(started(-1)(1, NOON, GENESIS))
 
 
 def test_a_lone_surrogate_is_not_written() -> None:
