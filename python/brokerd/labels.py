@@ -18,7 +18,8 @@ def limits_for(taint: DataClass) -> tuple[DataClass, ...]:
 
 def highest(classes: Iterable[DataClass]) -> DataClass:
     """Return the most secret of the classes, public where there is none."""
-    return max(classes, key=_RISING.index, default=DataClass.PUBLIC)
+    present = list(classes)
+    return next((data_class for data_class in reversed(_RISING) if data_class in present), DataClass.PUBLIC)
 
 
 def joined(first: Labels, second: Labels) -> Labels:

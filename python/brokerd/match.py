@@ -54,15 +54,14 @@ def fitting(touching: Iterable[Grant], call: Call) -> list[tuple[int, Grant]]:
     """Return those of the touching grants that fit, each after the depth of its match."""
     if call.kind.takes is not Takes.PATHS or call.path is None:
         return [(0, grant) for grant in touching]
-    asked = paths.parts(call.path)
-    longest = len(asked) - 1 if replaces_a_file(call.kind) else len(asked)
+    holding = _holding(call.path)
+    allowing = {path: depth for path, depth in holding.items() if path != call.path or not replaces_a_file(call.kind)}
     found = []
     for grant in touching:
-        depths = [len(path) for path in grant.path_parts if asked[: len(path)] == path]
-        if grant.mode is Mode.DENY:
-            depths += _below(grant, asked) if call.kind.recursive else ()
-        else:
-            depths = [depth for depth in depths if depth <= longest]
+        counting = holding if grant.mode is Mode.DENY else allowing
+        depths = [counting[path] for path in grant.paths if path in counting]
+        if grant.mode is Mode.DENY and call.kind.recursive:
+            depths += _depths_below(grant, call.path)
         if depths:
             found.append((max(depths), grant))
     return found
@@ -73,13 +72,18 @@ def replaces_a_file(kind: ToolKind) -> bool:
     return kind.writes and not kind.recursive
 
 
-def _touching_path(grants: Iterable[Grant], path: str, kind: ToolKind) -> list[Grant]:
+def _holding(path: str) -> dict[str, int]:
+    """Return every path that holds `path`, itself too, with its number of components; nothing holds /."""
     # Equal texts are equal components here: grants and calls hold paths in the one spelling of bxcore.paths.
     parts = paths.parts(path)
-    holding = frozenset("/" + "/".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return {"/" + "/".join(parts[:count]): count for count in range(1, len(parts) + 1)}
+
+
+def _touching_path(grants: Iterable[Grant], path: str, kind: ToolKind) -> list[Grant]:
+    holding = frozenset(_holding(path))
     if not kind.recursive:
         return [grant for grant in grants if not holding.isdisjoint(grant.paths)]
-    inside = "/" if path == "/" else f"{path}/"
+    inside = _inside(path)
     found = []
     for grant in grants:
         for granted in grant.paths:
@@ -87,6 +91,11 @@ def _touching_path(grants: Iterable[Grant], path: str, kind: ToolKind) -> list[G
                 found.append(grant)
                 break
     return found
+
+
+def _inside(path: str) -> str:
+    """Return what every path below `path` starts with, and no other."""
+    return "/" if path == "/" else f"{path}/"
 
 
 def _covering(grants: Iterable[Grant], target: Target) -> list[Grant]:
@@ -100,8 +109,9 @@ def _covering(grants: Iterable[Grant], target: Target) -> list[Grant]:
     return found
 
 
-def _below(grant: Grant, asked: tuple[str, ...]) -> list[int]:
-    return [len(path) for path in grant.path_parts if path[: len(asked)] == asked]
+def _depths_below(grant: Grant, path: str) -> list[int]:
+    inside = _inside(path)
+    return [len(paths.parts(granted)) for granted in grant.paths if granted.startswith(inside)]
 
 
 def _why_not(grant: Grant, call: Call) -> str:

@@ -6,6 +6,7 @@ The texts of a denial are fixed sentences, read by the model: none names a way r
 """
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 import attrs
 
@@ -44,7 +45,7 @@ def weigh(grants: GrantSet, call: Call, session: Labels, now: Timestamp) -> Weig
         raise ValueError("the call was read as one of another tool")
     speaking = match.touching(grants.by_tool.get(call.kind.name, ()), call)
     fitting = match.fitting(speaking, call)
-    current = [(depth, grant) for depth, grant in fitting if not is_expired(grant, now)]
+    current = [(depth, grant) for depth, grant in fitting if grant.expires is None or not is_expired(grant, now)]
     if denying := [it for it in current if it[1].mode is Mode.DENY]:
         return Weighed(verdict=Verdict.DENIED, reason=DenyReason.DENIED_BY_GRANT, grant=_first(denying))
     enough = labels.limits_for(session.data_class)
@@ -73,7 +74,8 @@ def is_expired(grant: Grant, now: Timestamp) -> bool:
 
 
 def _first(fitting: list[tuple[int, Grant]]) -> Grant:
-    return min(fitting, key=lambda it: (-it[0], it[1].id))[1]
+    longest = max(depth for depth, _ in fitting)
+    return min((grant for depth, grant in fitting if depth == longest), key=attrgetter("id"))
 
 
 def _of_result(speaking: list[Grant]) -> Labels:
