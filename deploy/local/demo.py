@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:1] = [str(ROOT), str(ROOT / "python")]
@@ -160,11 +160,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(home: Home, progress: Progress) -> int:
-    _begin_anew(home)
-    home.prepare()
-    lock = home.lock()
-    if lock is None:
-        raise Refusal("another make demo is running in this checkout")
+    lock = _take(home)
     with lock, Wakeups() as wakeups, toolhost.start(home.path, say=progress.doing) as host, _canary() as canary:
         setting = _furnish(home, host, canary)
         chapters = story.chapters(setting)
@@ -183,28 +179,35 @@ def _run(home: Home, progress: Progress) -> int:
     return 1 if stage.failed else 0
 
 
-def _begin_anew(home: Home) -> None:
-    """Forget the last time. The containers' storage stays: it takes longest, and it holds no story."""
+def _take(home: Home) -> BinaryIO:
+    """Take the home for ourselves, and forget the last time. The containers' storage stays: it holds no story.
+
+    Nothing is removed from a home that no demo made: it may be where somebody's conversations are.
+    """
+    mark = home.path / "made-by-make-demo"
+    if not mark.exists():
+        if home.path.exists() and any(home.path.iterdir()):
+            raise Refusal(f"{home.path} is not empty, and no demo made it; name a directory that does not exist yet")
+        home.path.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    lock = home.lock()
+    if lock is None:
+        raise Refusal(f"another make demo is running in {home.path}")
     for name in ("etc", "sessions", "audit", "broker", "run"):
         shutil.rmtree(home.path / name, ignore_errors=True)
-    home.path.mkdir(parents=True, exist_ok=True)
+    home.prepare()
+    return lock
 
 
 def _furnish(home: Home, host: ToolHost, canary: Canary) -> Setting:
     """Lay the sample folder out, and beside it a folder that no grant names."""
     for old in ("sample", "private"):
         shutil.rmtree(host.shared_dir / old, ignore_errors=True)
-    sample = starter.prepare(home, host)
     private = host.shared_dir / "private"
-    private.mkdir(mode=0o755)
-    setting = Setting(sample=sample, private=private, canary_port=canary.port)
-    for path, text in (
-        (sample / "letter.txt", story.LETTER.format(private=private)),
-        (private / "keys.txt", story.KEYS),
-    ):
-        path.write_text(text, encoding="utf-8")
-        path.chmod(0o644)
-        host.give(path)
+    texts = {**starter.SAMPLES, "letter.txt": story.LETTER.format(private=private)}
+    starter.give_folder(host.shared_dir / "sample", texts, host)
+    starter.give_folder(private, {"keys.txt": story.KEYS}, host)
+    setting = Setting(sample=starter.prepare(home, host), private=private, canary_port=canary.port)
     for name, grant in _DEMO_GRANTS.items():
         (home.grants / name).write_text(grant.format(port=canary.port), encoding="utf-8")
     return setting

@@ -50,7 +50,7 @@ max_taint = "private"
 hosts = ["{host}"]
 """
 
-_SAMPLES: Mapping[str, str] = {
+SAMPLES: Mapping[str, str] = {
     "welcome.txt": (
         "This folder is what the model may see. It may read everything here without asking you,\n"
         "and write here if you say yes. The grants that say so are files; bxctl grants check reads them.\n"
@@ -64,7 +64,7 @@ def prepare(home: Home, host: ToolHost) -> Path:
     """Return the sample folder, made with the starter grants where there are no grants yet."""
     folder = host.shared_dir / "sample"
     if not folder.is_dir():
-        _fill(folder, host)
+        give_folder(folder, SAMPLES, host)
     if not home.grants.exists():
         _write_grants(home.grants, folder)
     return folder
@@ -100,15 +100,18 @@ def _write_grants(directory: Path, folder: Path) -> None:
     unfinished.rename(directory)
 
 
-def _fill(folder: Path, host: ToolHost) -> None:
-    unfinished = folder.with_name("sample.unfinished")
+def give_folder(folder: Path, texts: Mapping[str, str], host: ToolHost) -> None:
+    """Make a folder of the tool user's with these files in it, whole or not at all.
+
+    It is ours until everything is in it: in a folder of another user's a name may be a link to anywhere.
+    """
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    for name, text in _SAMPLES.items():
+    unfinished.mkdir(mode=0o700)
+    for name, text in texts.items():
         path = unfinished / name
         path.write_text(text, encoding="utf-8")
-        path.chmod(0o644)
+        path.chmod(0o600)
         host.give(path)
-    unfinished.chmod(0o755)
     host.give(unfinished)
     os.rename(unfinished, folder)  # noqa: PTH104

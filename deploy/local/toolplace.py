@@ -56,7 +56,7 @@ class Place:
 
     @property
     def shared(self) -> Path:
-        """The tool user's own: folders to be granted, such as the sample folder."""
+        """Ours, and passed through: the tool user's own folders in it are to be granted, such as the sample folder."""
         return self.path / "shared"
 
     @property
@@ -81,7 +81,8 @@ class Place:
         self._directory(self.runtime, self.user.uid, 0o700)
         # Podman 5 puts containers together below it, seen from user ids that own nothing.
         self._directory(self.storage, self.user.uid, 0o711)
-        self._directory(self.shared, self.user.uid, 0o755)
+        # Ours: what is the tool user's could put a link in the way of what we make in it.
+        self._directory(self.shared, self._us, 0o711)
 
     def lock(self) -> BinaryIO | None:
         """Return the right to run a service here, held until it is closed; None where another has it."""
