@@ -36,6 +36,9 @@ STEP_MS = 10_000
 PREPARE_MS = 8_000
 """The longest until a container is ready to start. What follows is the tool's own time."""
 
+ENDING_MS = 5_000
+"""The longest between the end of a container's output and its own. Our tools end with their output."""
+
 REMOVE_MS = 5_000
 REMOVE_TRIES = 3
 
@@ -228,14 +231,16 @@ class Running:
         self._api.close()
 
     def _ending(self, stop: Stop, reading: Reading) -> tuple[Stop, int | None, bool]:
-        """Return how a container whose output has ended ends itself: it may live on without a voice."""
-        pauses = iter(_PAUSES_S)
+        """Return how a container ends whose output has ended. Without conmon nobody ever sees it end."""
+        pauses, patience = iter(_PAUSES_S), reading.deadline.sooner(milliseconds=ENDING_MS)
         while True:
             state = self._api.ask("GET", f"/containers/{self._ident}/json", accept=(200,)).object["State"]
             if state["Status"] in {"exited", "stopped"}:
                 return stop, int(state["ExitCode"]), bool(state.get("OOMKilled"))
             if reading.deadline.passed() or reading.cancelled():
                 return (Stop.DEADLINE if reading.deadline.passed() else Stop.CANCELLED), None, False
+            if patience.passed():
+                return Stop.BROKEN, None, False
             time.sleep(next(pauses, _PAUSES_S[-1]))
 
 

@@ -154,6 +154,16 @@ def test_s1_a_podman_that_is_killed_while_a_call_runs_leaves_an_end_that_is_not_
     assert (ended.stop, ended.exit) == (Stop.BROKEN, None)
 
 
+def test_s5_a_container_that_nobody_sees_end_is_given_up(
+    service: FakePodman, podman: Podman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours 42: where conmon is killed, the stream ends and the state stays "running" for ever."""
+    monkeypatch.setattr(containers, "ENDING_MS", 100)
+    ended = podman.run(plans.shell("exec >&- 2>&-; sleep 60"), work(), lambda: None)
+    assert (ended.stop, ended.exit) == (Stop.BROKEN, None)
+    assert service.containers == {}
+
+
 def test_a_container_made_otherwise_is_not_started(service: FakePodman, podman: Podman, effect: Path) -> None:
     def twist(described: dict[str, Any]) -> None:
         described["HostConfig"]["Privileged"] = True
