@@ -10,7 +10,6 @@ from typing import Protocol
 
 from brokerd.approvaltext import Question
 from bxcore import logs
-from bxcore.errors import BoxmakerError
 from bxcore.wire.admin import ApprovalEnding
 
 log = logs.get("couriers")
@@ -49,7 +48,7 @@ class LocalCourier:
 
 
 class Couriers:
-    """All of them. Never raises."""
+    """All of them. Never raises: what one of them gets wrong must not leave a question without an end."""
 
     def __init__(self, couriers: Sequence[Courier]) -> None:
         self._couriers = couriers
@@ -58,12 +57,12 @@ class Couriers:
         for courier in self._couriers:
             try:
                 courier.ask(question)
-            except (BoxmakerError, OSError):
+            except Exception:
                 log.exception("not announced id=%d courier=%s code=courier_failed", question.id, courier.name)
 
     def close(self, question: Question, ending: ApprovalEnding) -> None:
         for courier in self._couriers:
             try:
                 courier.close(question, ending)
-            except (BoxmakerError, OSError):
+            except Exception:
                 log.exception("not told the end id=%d courier=%s code=courier_failed", question.id, courier.name)

@@ -68,16 +68,13 @@ class Book:
         """Join `result` to the session's labels, durable when it returns; return what they are now. StateError."""
         return self._states.raise_to(session, result)
 
-    def rebuild(self, session: SessionId) -> Labels:
-        """Compute the session's labels again from the whole log; never lower than what can be read of them."""
-        return self._states.rebuild(session, self._audit.records())
-
 
 class Ledger:
-    """Holds the lock. `head`, `broken` and `find` need none: they look at what is already recorded."""
+    """Holds the lock. All but `held` need none: they look at what is already recorded."""
 
     def __init__(self, audit: Audit, states: States) -> None:
         self._audit = audit
+        self._states = states
         self._book = Book(audit, states)
         self._lock = threading.Lock()
 
@@ -98,6 +95,13 @@ class Ledger:
         return self._audit.head
 
     def find(self, seq: int) -> Record | None:
-        """Return the record of that number, None where there is none."""
-        with self._lock:
-            return self._audit.find(seq)
+        """Return the record of that number, None where there is none. Raises StateError."""
+        return self._audit.find(seq)
+
+    def rebuild(self, session: SessionId) -> Labels:
+        """Compute a session's labels again from the whole log; never lower than what can be read of them. StateError.
+
+        Without the lock, since a long log takes a while: what is raised meanwhile is joined, and where the state cannot
+        be read, no result of the session is released until this is done.
+        """
+        return self._states.rebuild(session, self._audit.records())

@@ -21,11 +21,19 @@ def check(settings: BrokerdSettings) -> None:
     if state.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise UnsafeDirectory(f"{settings.state}: mode is {_mode(state)}, others may enter; chmod 0700 it")
     _found(settings.audit)
-    if settings.grants.exists() and _found(settings.grants).st_mode & stat.S_IRWXO:
-        # A grant says what the owner cares about; and who can read them knows what to ask for.
-        raise UnsafeDirectory(
-            f"{settings.grants}: mode is {_mode(settings.grants.lstat())}, everybody may enter; chmod 0750 it"
-        )
+    _check_grants(settings.grants)
+
+
+def _check_grants(directory: Path) -> None:
+    # A grant says what the owner cares about, and who can read it knows what to ask for.
+    try:
+        found = directory.lstat()
+    except FileNotFoundError:
+        return  # every call is denied until it is there
+    except OSError as error:
+        raise ConfigError(f"{directory}: {error.strerror}") from None
+    if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_IRWXO:
+        raise UnsafeDirectory(f"{directory}: mode is {_mode(found)}, everybody may enter; chmod 0750 it")
 
 
 def _found(directory: Path) -> os.stat_result:

@@ -120,9 +120,7 @@ class Requests:
     # -- state ----------------------------------------------------------------------------------
 
     def _session_rebuild(self, request: Request, message: admin.SessionRebuild) -> None:
-        with self._ledger.held() as book:
-            labels = book.rebuild(message.session)
-        request.answer(_report(message.session, labels), final=True)
+        request.answer(_report(message.session, self._ledger.rebuild(message.session)), final=True)
 
     def _session_state(self, request: Request, message: state.SessionStateAsk) -> None:
         try:

@@ -457,7 +457,7 @@ class Loud:
     def ask(self, question: Any) -> None:
         self.heard.append(question.id)
         if self._fails:
-            raise OSError("no way out")
+            raise ZeroDivisionError
 
     def close(self, question: Any, ending: ApprovalEnding) -> None:
         self.heard.append(ending)
