@@ -223,7 +223,7 @@ def test_a_client_that_leaves_takes_its_question_along(served: Served) -> None:
     served.brokered.grant(mode="ask")
     with served.dial(Socket.BROKER) as connection:
         next(connection.request(request(), idle_ms=IDLE_MS))
-    while served.brokered.approvals.questions():
+    while served.brokered.audit.unsettled.asked:
         pass
     answered = [record for record in served.brokered.records() if isinstance(record, Answered)]
     assert [record.ending for record in answered] == [ApprovalEnding.VOID]
