@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_TMP = "/tmp"
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000
 
 # What has no wrapper in the C library, by its number.
@@ -58,7 +59,7 @@ def system_calls() -> dict[str, str]:
         "mount": called("mount", b"none", b"/tmp", b"tmpfs", 0, None),
         "umount": called("umount2", b"/tmp", 2),
         "chroot": called("chroot", b"/tmp"),
-        "mknod": tried(lambda: os.mknod("/tmp/device", 0o20666, os.makedev(1, 3))),
+        "mknod": tried(lambda: os.mknod(f"{_TMP}/device", 0o20666, os.makedev(1, 3))),
         "setuid": tried(lambda: os.setuid(0)),
         "process memory": called("process_vm_readv", os.getpid(), None, 0, None, 0, 0),
         "memfd": called("memfd_create", b"x", 0),

@@ -60,8 +60,8 @@ def test_each_tool_with_a_path_does_its_work(real: RealRunner) -> None:
 
 
 def test_two_calls_share_nothing(real: RealRunner) -> None:
-    real.shell("echo here > /tmp/mark; sleep 100 &")
-    assert "here" not in real.shell("cat /tmp/mark; ps")
+    real.shell("cd /tmp; echo here > mark; sleep 100 &")
+    assert "here" not in real.shell("cd /tmp; cat mark; ps")
 
 
 def test_a_granted_path_that_the_tool_user_cannot_reach_is_said(real: RealRunner) -> None:
@@ -264,7 +264,7 @@ def test_s6_a_tool_that_floods_brokerd_itself_is_stopped(real: RealRunner) -> No
 
 
 def test_s6_the_small_directory_is_small(real: RealRunner) -> None:
-    said = real.shell("head -c 100000000 /dev/zero > /tmp/full; wc -c < /tmp/full")
+    said = real.shell("cd /tmp; head -c 100000000 /dev/zero > full; wc -c < full")
     assert int(said.split()[-1]) == realrunner.SMALL.tmpfs_bytes
 
 
@@ -275,14 +275,14 @@ def test_s6_a_file_may_not_grow_without_end(real: RealRunner) -> None:
 
 
 def test_s6_a_hundred_thousand_files_end_with_their_call(real: RealRunner) -> None:
-    many = "import os\nfor n in range(100000):\n os.close(os.open(f'/tmp/{n}', os.O_CREAT))\nprint('made')"
-    said = real.shell(f'python3 -c "{many}"', timeout_ms=60_000)
+    many = "import os\nfor n in range(100000):\n os.close(os.open(str(n), os.O_CREAT))\nprint('made')"
+    said = real.shell(f'cd /tmp; python3 -c "{many}"', timeout_ms=60_000)
     assert "made" in said or "No space left" in said
     assert "empty" in real.shell('test -z "$(ls /tmp)" && echo empty')
 
 
 def test_s6_a_set_user_program_gives_nothing(real: RealRunner) -> None:
-    said = real.shell("cp /bin/busybox ./su; chmod 4755 su; ./su id -u; cp su /tmp/su; /tmp/su id -u; id -u")
+    said = real.shell("cp /bin/busybox su; chmod 4755 su; ./su id -u; cp su /tmp; cd /tmp; ./su id -u; id -u")
     assert "Permission denied" in said
     assert [line for line in said.splitlines() if line.isdecimal()] == ["1000"]
 
