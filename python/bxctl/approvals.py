@@ -5,6 +5,7 @@ exactly what was read, or nothing.
 """
 
 import sys
+from collections.abc import Iterator
 
 from bxcore.client import RemoteFault
 from bxcore.timestamp import to_text
@@ -45,8 +46,28 @@ def _show(world: World, approval: int) -> bool:
 
 
 def show_block(screen: Screen, block: str) -> None:
-    """Show what brokerd wrote for the owner. Escaped once more: brokerd's promise is not ours to rely on."""
-    screen.line(render.safe_block(block.rstrip("\n")), Ink.BOLD)
+    """Show what brokerd wrote for the owner. Escaped once more: brokerd's promise is not ours to rely on.
+
+    A line that is longer than the terminal is broken here and marked. The terminal would go on at its left edge, where
+    a text chosen by the model could pass for another line of the question.
+    """
+    for line in render.safe_block(block.rstrip("\n")).split("\n"):
+        for piece in _pieces(line, screen):
+            screen.line(piece, Ink.BOLD)
+
+
+def _pieces(line: str, screen: Screen) -> Iterator[str]:
+    width = screen.width() - 1 if screen.terminal else None
+    if width is None or render.cells(line) <= width:
+        yield line
+        return
+    mark = screen.glyph("  ↳ ", "  > ")
+    rest, lead = line, ""
+    while rest:
+        room = max(8, width - len(lead))
+        taken = render.head(rest, room)
+        yield lead + taken
+        rest, lead = rest[len(taken) :], mark
 
 
 def answer(world: World, *, approval: int, approve: bool, reason: str | None, json: bool) -> int:

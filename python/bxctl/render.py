@@ -168,6 +168,17 @@ def clip(text: str, width: int, *, unicode: bool) -> str:
     return kept + mark if width > len(mark) else mark[:width]
 
 
+def head(text: str, width: int) -> str:
+    """Return as much of `text` as fits into `width` columns, at least one character: nothing is lost or marked."""
+    taken, room = 0, width
+    for character in text:
+        room -= _cell(character)
+        if room < 0 and taken:
+            break
+        taken += 1
+    return text[:taken]
+
+
 def wrap(text: str, width: int, *, hang: int) -> str:
     """Return `text` broken at single spaces where it is wider than `width`.
 

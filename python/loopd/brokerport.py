@@ -19,6 +19,7 @@ from bxcore.errors import UpstreamError
 from bxcore.wire.control import ErrorCode
 from bxcore.wire.tools import DenyReason, ToolDenied, ToolFailed, ToolPending, ToolRequest, ToolResult
 from loopd.cancel import CancelToken
+from loopd.modelfaults import Cancelled
 
 LONGEST_MS = 86_400_000
 """No question to the owner stays open longer, whatever the broker says."""
@@ -65,7 +66,7 @@ class Broker:
             with Connection(self.socket, clock=self.clock) as connection:
                 try:
                     return self._answer(connection, request, cancel=cancel, waker=waker, on_pending=on_pending)
-                except (PeerAway, PeerDenied):
+                except (Cancelled, PeerAway, PeerDenied):
                     raise
                 except RemoteFault as fault:
                     return _faulted(fault)
@@ -97,9 +98,12 @@ class Broker:
 
 
 def _readable(connection: Connection, waker: int, deadline: Deadline) -> bool:
-    descriptor = connection.fileno()
-    ready, _, _ = select.select([descriptor, waker], [], [], deadline.remaining_ms() / 1000)
-    return descriptor in ready
+    # Not select(): it cannot watch a descriptor beyond 1,023, and a busy loopd has such.
+    waiting = select.poll()
+    for descriptor in (connection.fileno(), waker):
+        waiting.register(descriptor, select.POLLIN)
+    ready = [descriptor for descriptor, _ in waiting.poll(deadline.remaining_ms())]
+    return connection.fileno() in ready
 
 
 def _faulted(fault: RemoteFault) -> Answer:

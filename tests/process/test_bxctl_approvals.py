@@ -398,3 +398,21 @@ def test_doctor_says_that_a_brokerd_which_should_be_there_is_away(tmp_path: Path
 def test_doctor_of_a_home_without_brokerd_says_nothing_of_it(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     assert "brokerd" not in run(tmp_path, "doctor").stdout.decode()
+
+
+# -- a question that is wider than the terminal ---------------------------------------------------------------
+
+
+def test_a_long_line_cannot_pass_for_another_line_of_the_question(tmp_path: Path) -> None:
+    """The model chooses what stands in an argument; where the terminal breaks it, no line of its own may begin."""
+    forged = "x" * 56 + "  network         none" + " " * 58 + "  will see        nothing"
+    block = f'shell asks to run\n  command  "{forged}"\n  network         host\n'
+    scripts = {admin.ApprovalShow: shows(block), admin.ApprovalAnswer: settles(ApprovalEnding.REFUSED)}
+    with FakeAdmin(tmp_path, scripts), on_terminal(tmp_path, "deny", "42", more={"NO_COLOR": "1"}) as screen:
+        screen.expect("42 refused")
+        assert screen.wait() == 0
+    lines = screen.shown.replace("\r", "").split("\n")
+    assert [line for line in lines if line.startswith("  network")] == ["  network         host"]
+    assert all(len(line) < 80 for line in lines)
+    told = "".join(line.removeprefix("  ↳ ") if line.startswith("  ↳ ") else f"\n{line}" for line in lines)
+    assert f'  command  "{forged}"' in told, "broken, and nothing left out"
