@@ -9,9 +9,11 @@ import signal
 import socket
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from bxcore import regularfile
 from deploy.local import logfiles, podmanconf
 from deploy.local.podmanconf import Machine
 from deploy.local.refusal import Refusal
@@ -22,6 +24,8 @@ _READY_SECONDS = 60
 _STOP_SECONDS = 10
 _LOOK_SECONDS = 0.02
 _SHOWN_LINES = 15
+_PAUSE_FILE = "pause.pid"
+_MOST_DIGITS = 20
 
 FAILED = 125
 """Podman's own failure; with less, what was asked for is not so."""
@@ -133,15 +137,50 @@ def end_leftovers(api_socket: Path) -> None:
 
 
 def end_pause_process(place: Place) -> None:
-    """End the process that only keeps the tool user's namespaces; the next command makes another."""
-    for file in place.runtime.glob("libpod/tmp/pause.pid"):
+    """End the process that only keeps the tool user's namespaces; the next command makes another.
+
+    Its number lies where the tool user writes: no link is followed there, and nothing is waited for.
+    """
+    try:
+        directory = _open_beneath(place.runtime, "libpod", "tmp")
+    except OSError:
+        return  # it was never there
+    try:
+        _end_if_of(place.user.uid, _number_in(directory))
+    except (OSError, ValueError):
+        pass  # it is gone, or what lies there is no file of Podman's
+    try:
+        os.unlink(_PAUSE_FILE, dir_fd=directory)
+    except OSError:
+        pass  # it was not there, or is no file
+    finally:
+        os.close(directory)
+
+
+def _open_beneath(top: Path, *names: str) -> int:
+    """Return a descriptor of the directory, to which no link leads."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    here = os.open(top, flags)
+    for name in names:
         try:
-            number = int(file.read_text())
-            if Path(f"/proc/{number}").stat().st_uid == place.user.uid:
-                _kill(number)
-        except (OSError, ValueError):
-            pass  # it is gone, or was never there
-        file.unlink(missing_ok=True)
+            below = os.open(name, flags, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
+def _number_in(directory: int) -> int:
+    """Return the number that Podman noted. Raises OSError or ValueError where there is none."""
+    opener = partial(os.open, dir_fd=directory)
+    descriptor = regularfile.descriptor(Path(_PAUSE_FILE), os.O_RDONLY | os.O_NOFOLLOW, opener=opener)
+    with os.fdopen(descriptor, "rb") as file:
+        return int(file.read(_MOST_DIGITS))
+
+
+def _end_if_of(uid: int, number: int) -> None:
+    if Path(f"/proc/{number}").stat().st_uid == uid:
+        _kill(number)
 
 
 def last_words(text: str) -> str:

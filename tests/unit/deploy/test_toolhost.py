@@ -1,8 +1,10 @@
 """How the tools' place is settled, by what Podman answers. The real one is in tests/container/test_toolhost.py."""
 
 import os
+import signal
+import stat
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -166,6 +168,80 @@ def test_only_this_sockets_service_is_a_leftover(tmp_path: Path) -> None:
     editor = process("vi", "unix:///p/api.sock.txt")
     found = [podman._is_service(each, "unix:///p/api.sock") for each in (ours, others, editor, tmp_path)]
     assert found == [True, False, False, False]
+
+
+@pytest.fixture
+def pause(place: Place) -> Path:
+    """Where Podman notes the number of the process that keeps its namespaces."""
+    made = place.runtime / "libpod" / "tmp" / "pause.pid"
+    made.parent.mkdir(parents=True)
+    return made
+
+
+@pytest.fixture
+def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def test_the_pause_process_is_ended_and_its_file_removed(
+    place: Place, pause: Path, sleeper: "subprocess.Popen[bytes]"
+) -> None:
+    pause.write_text(str(sleeper.pid))
+    podman.end_pause_process(place)
+    assert sleeper.wait(60) == -signal.SIGKILL
+    assert not pause.exists()
+
+
+def test_somebody_elses_process_is_not_ended(place: Place, pause: Path, sleeper: "subprocess.Popen[bytes]") -> None:
+    pause.write_text(str(sleeper.pid))
+    stranger = ToolUser(name="x", uid=os.geteuid() + 1, gid=54_322, own=True)
+    podman.end_pause_process(Place(path=place.path, user=stranger))
+    assert sleeper.poll() is None
+    assert not pause.exists()
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "P8 a pipe": os.mkfifo,
+    "a socket": lambda path: os.mknod(path, stat.S_IFSOCK | 0o600),
+    "a device without end": lambda path: path.symlink_to("/dev/zero"),
+    "no number": lambda path: path.write_text("one"),
+    "a number too long": lambda path: path.write_text("9" * 5000),
+    "a process that is gone": lambda path: path.write_text("4194305"),  # above the most that Linux gives
+    "nothing": lambda path: None,
+}
+
+
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD.keys())
+def test_nothing_in_the_pause_files_place_is_waited_for(
+    place: Place, pause: Path, make: Callable[[Path], object]
+) -> None:
+    """P8: the directory is the tool user's, and the launcher is root."""
+    make(pause)
+    podman.end_pause_process(place)
+    assert not os.path.lexists(pause)
+
+
+def test_a_folder_in_the_pause_files_place_stops_nothing(place: Place, pause: Path) -> None:
+    pause.mkdir()
+    podman.end_pause_process(place)
+    assert pause.is_dir()
+
+
+@pytest.mark.parametrize("linked", ["libpod", "libpod/tmp", "libpod/tmp/pause.pid"])
+def test_no_link_leads_to_another_process_or_file(
+    place: Place, tmp_path: Path, sleeper: "subprocess.Popen[bytes]", linked: str
+) -> None:
+    """P3: what a link leads to is neither believed nor removed."""
+    there = tmp_path / "there" / "libpod" / "tmp" / "pause.pid"
+    there.parent.mkdir(parents=True)
+    there.write_text(str(sleeper.pid))
+    (place.runtime / linked).parent.mkdir(parents=True, exist_ok=True)
+    (place.runtime / linked).symlink_to(tmp_path / "there" / linked)
+    podman.end_pause_process(place)
+    assert sleeper.poll() is None
+    assert there.exists()
 
 
 def test_a_place_in_use_is_refused_and_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
