@@ -1,4 +1,4 @@
-"""One place starts containers: statement 8 of docs/neighbours, where one mode of a tool went round the gate.
+"""One place starts containers: row N8 of docs/tested-rows.md, where one mode of a tool went round the gate.
 
 Seen in the source: who names Podman's interface, who may hold the object that speaks to it, and who starts programs.
 """

@@ -172,7 +172,10 @@ def test_cancelling_wakes_the_wait_and_leaves_the_broker(broker: Playing) -> Non
     def script(sock: socket.socket) -> None:
         say(sock, pending(), final=False)
         cancel.cancel()
-        assert sock.recv(1) == b""
+        try:
+            assert sock.recv(1) == b""
+        except ConnectionResetError:
+            pass  # it left before it had read the question
         left.set()
 
     broker.play(script)
