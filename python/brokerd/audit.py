@@ -3,7 +3,8 @@
 Writes: <audit>/YYYY-MM-DD.jsonl (UTC), and beside it <state>/audit-head and <state>/audit-seals.jsonl. The
 directory and the file are locked while it is open. Invariants: nothing is repaired, shortened or removed; the
 file is never an older one than the last; after any failed write or fsync every append raises AuditUnavailable
-until a restart. Threads: any; one lock, held while a record is written. Specified in docs/audit-log.md.
+until a restart. Threads: any; one lock, held while a record is written, and never by who looks at what is
+already there. Specified in docs/audit-log.md.
 """
 
 import os
@@ -12,7 +13,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 from brokerd import auditseals, auditstart
 from brokerd.audithead import HeadFile
@@ -20,12 +20,11 @@ from brokerd.auditseals import SealFile
 from brokerd.auditstart import AuditExposed, Examined, Progress
 from bxcore import auditfiles, audithead, auditlog, files, logs
 from bxcore.auditfiles import Place
-from bxcore.auditlog import BreakAccepted, Decided, Record, Recovered
+from bxcore.auditlog import BreakAccepted, Decided, Kind, Make, Record, Recovered
 from bxcore.chain import MAX_LINE, START, Head, Unsettled, Verifier
 from bxcore.deadline import Clock
 from bxcore.errors import StateError
 from bxcore.files import Appender, DirectoryLock, Files
-from bxcore.ids import Hash32
 from bxcore.timestamp import Timestamp
 
 __all__ = ["AuditBroken", "AuditExposed", "AuditLog", "AuditUnavailable"]
@@ -33,10 +32,6 @@ __all__ = ["AuditBroken", "AuditExposed", "AuditLog", "AuditUnavailable"]
 log = logs.get("audit")
 
 _DAY_MS = 86_400_000
-
-Kind = TypeVar("Kind", bound=Record)
-Make = Callable[[int, Timestamp, Hash32], Kind]
-"""Makes a record, told its number, its time and the hash of the record before it."""
 
 
 class AuditUnavailable(StateError):
@@ -120,9 +115,8 @@ class AuditLog:
 
     @property
     def head(self) -> Head:
-        """The last record."""
-        with self._lock:
-            return self._head
+        """The last record that is on disk."""
+        return self._head
 
     def records(self) -> Iterator[Record]:
         """Yield every record; lines that hold none, and records that were torn, are left out."""
@@ -132,11 +126,12 @@ class AuditLog:
 
     def find(self, seq: int) -> Record | None:
         """Return the record of that number, None where there is none. Raises StateError."""
-        with self._lock:
-            at = bisect_left(self._places, seq, key=lambda place: place.seq) - 1
-            if at < 0 or seq > self._head.seq:
-                return None
-            entry = auditfiles.find(self._directory, self._places[at], seq)
+        if seq > self._head.seq:
+            return None
+        # Without the lock: what was written stays as it is, and to look for it may mean to read 32 MiB.
+        places = tuple(self._places)
+        at = bisect_left(places, seq, key=lambda place: place.seq) - 1
+        entry = None if at < 0 else auditfiles.find(self._directory, places[at], seq)
         record = None if entry is None else entry.record
         return record if record is not None and record.seq == seq else None
 

@@ -19,14 +19,14 @@ from brokerd.call import UNREADABLE, Labels
 from brokerd.callstate import CallEvent, CallState, Progress
 from brokerd.claims import Claims
 from brokerd.entries import CameBack, Said
-from brokerd.ledger import Book, Ledger, Make
+from brokerd.ledger import Book, Ledger
 from brokerd.mounts import MountRefused
 from brokerd.policy import Ask, Decision, Denial
 from brokerd.reading import FAULT, Looked, Reading, Unfit, terms_of
 from brokerd.runner import Ran, RunnerUnavailable
 from brokerd.running import Running
 from bxcore import logs
-from bxcore.auditlog import Decided, RunEnding
+from bxcore.auditlog import Decided, Make, RunEnding
 from bxcore.errors import StateError
 from bxcore.ids import Hash32
 from bxcore.server import PeerGone

@@ -4,7 +4,7 @@ The audit log tells every move but the first: which record says which is `event_
 the table as `drawn` prints it. Pure. Threads: a Progress belongs to the one that handles its call.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
@@ -114,14 +114,6 @@ def event_of(record: Record) -> CallEvent | None:
             return CallEvent.LOSE if record.ending is RunEnding.UNKNOWN else CallEvent.END
         case _:
             return None
-
-
-def state_after(records: Iterable[Record]) -> CallState:
-    """Return where a call is, from its records in order. Raises IllegalMove where they tell no such story."""
-    progress = Progress()
-    for record in records:
-        progress.recorded(record)
-    return progress.state
 
 
 def last(state: CallState) -> bool:

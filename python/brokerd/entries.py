@@ -8,8 +8,7 @@ import hashlib
 import attrs
 
 from brokerd.call import Call, Labels
-from brokerd.ledger import Make
-from bxcore.auditlog import Answered, Decided, Ended, RunEnding, Started
+from bxcore.auditlog import Answered, Decided, Ended, Make, RunEnding, Started
 from bxcore.ids import Hash32, SessionId
 from bxcore.timestamp import Timestamp
 from bxcore.wire.admin import ApprovalEnding, Verdict

@@ -6,20 +6,15 @@ for the `with` block alone.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from brokerd.call import Labels
-from bxcore.auditlog import Record
+from bxcore.auditlog import Kind, Make, Record
 from bxcore.chain import Head
 from bxcore.errors import StateError
-from bxcore.ids import Hash32, SessionId
-from bxcore.timestamp import Timestamp
-
-Kind = TypeVar("Kind", bound=Record)
-Make = Callable[[int, Timestamp, Hash32], Kind]
-"""Makes a record, told its number, its time and the hash of the line before it."""
+from bxcore.ids import SessionId
 
 
 class Audit(Protocol):

@@ -8,12 +8,12 @@ Specified in docs/audit-log.md.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from enum import Enum
 from functools import lru_cache
 from pathlib import PurePath
-from typing import get_args
+from typing import TypeVar, get_args
 
 import attrs
 
@@ -173,6 +173,10 @@ class BreakAccepted:
 
 
 Record = Decided | Answered | Started | Ended | Recovered | BreakAccepted
+
+Kind = TypeVar("Kind", bound=Record)
+Make = Callable[[int, Timestamp, Hash32], Kind]
+"""Makes a record, told its number, its time and the hash of the line before it."""
 
 EVENTS: Mapping[str, type[Record]] = {
     "decision": Decided,

@@ -17,6 +17,7 @@ from bxcore.client import PeerAway, PeerLeft
 from bxcore.wire import admin, state
 from bxcore.wire.admin import ApprovalEnding
 from bxcore.wire.tools import DenyReason, ToolDenied, ToolRequest, ToolResult
+from tests.fakes import callstory
 from tests.process.brokerd_stack import LONG_MS, Stack, kill, stack
 from tests.process.role import Role
 
@@ -51,7 +52,7 @@ def check_after_restart(rig: Stack, request: ToolRequest) -> CallState:
         records = rig.records()
         [decided] = [one for one in records if isinstance(one, Decided)]
         mine = [one for one in records if decided.seq in {one.seq, getattr(one, "decision", None)}]
-        after = callstate.state_after(mine)
+        after = callstory.state_after(mine)
         assert callstate.last(after)
         again = rig.ask(request)
         assert isinstance(again, ToolDenied)

@@ -40,6 +40,17 @@ def test_a_record_is_on_disk_when_append_returns(place: Place) -> None:
     place.assert_whole()
 
 
+def test_what_is_on_record_is_found_while_another_record_is_being_written(place: Place) -> None:
+    """Nobody who looks waits for the disk, nor makes a call wait: the lock is the writer's alone."""
+    with place.opened() as log:
+        first = log.append(decided())
+        with log._lock:
+            assert log.find(1) == first
+            assert log.find(2) is None
+            assert log.head.seq == 1
+            assert list(log.records()) == [first]
+
+
 def test_the_log_goes_on_after_a_restart(place: Place) -> None:
     place.write(2)
     place.write(2)

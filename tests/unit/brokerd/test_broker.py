@@ -15,6 +15,7 @@ from bxcore.auditlog import Answered, Decided, Ended, Record, RunEnding, Started
 from bxcore.ids import SessionId
 from bxcore.wire.admin import ApprovalAnswer, ApprovalEnding, Verdict
 from bxcore.wire.tools import DataClass, DenyReason, ToolDenied, ToolFailed, ToolRequest, ToolResult
+from tests.fakes import callstory
 from tests.fakes.brokered import PLAN, SAID, Brokered, Peer, exited, grant_text
 
 S = SessionId("s")
@@ -57,7 +58,7 @@ def test_a_granted_call_runs_and_its_result_is_labelled_raised_and_recorded_befo
     assert (ended.decision, ended.ending, ended.exit, ended.size) == (decided.seq, RunEnding.DONE, 0, len(SAID))
     assert (ended.data_class, ended.untrusted) == (ended.taint_after, ended.untrusted_after)
     assert brokered.states.labels(S) == Labels(data_class=DataClass.SECRET, untrusted=True)
-    assert callstate.state_after([decided, started, ended]) is callstate.CallState.ENDED
+    assert callstory.state_after([decided, started, ended]) is callstate.CallState.ENDED
 
 
 def test_when_a_container_starts_its_decision_and_its_start_are_on_disk(brokered: Brokered) -> None:

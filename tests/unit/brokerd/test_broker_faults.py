@@ -22,6 +22,7 @@ from bxcore.files import DiskFiles
 from bxcore.ids import SessionId
 from bxcore.wire.admin import ApprovalAnswer, ApprovalEnding, Verdict
 from bxcore.wire.tools import DataClass, DenyReason, ToolDenied, ToolRequest, ToolResult
+from tests.fakes import callstory
 from tests.fakes.brokered import Brokered, Containers
 from tests.fakes.faulty_files import Fault, FaultyFiles
 
@@ -54,7 +55,7 @@ def was_recorded_before(containers: Containers) -> bool:
     """INV-2: whenever a container started, its decision, the yes where one was needed, and its start were on disk."""
     for seq, _, on_disk in containers.ran:
         mine = [record for record in on_disk if seq in {record.seq, getattr(record, "decision", None)}]
-        if callstate.state_after(mine) is not callstate.CallState.STARTED:
+        if callstory.state_after(mine) is not callstate.CallState.STARTED:
             return False
     return True
 
@@ -127,7 +128,7 @@ def check_after_restart(home: Path, containers: Containers) -> None:
 def check_stories(records: list[Record]) -> None:
     for decided in [record for record in records if isinstance(record, Decided)]:
         story = [one for one in records if decided.seq in {one.seq, getattr(one, "decision", None)}]
-        assert callstate.last(callstate.state_after(story))
+        assert callstate.last(callstory.state_after(story))
 
 
 # -- kill -9 ------------------------------------------------------------------------------------

