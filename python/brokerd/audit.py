@@ -118,20 +118,20 @@ class AuditLog:
         """The last record that is on disk."""
         return self._head
 
-    def records(self) -> Iterator[Record]:
-        """Yield every record; lines that hold none, and records that were torn, are left out."""
-        which = auditfiles.names(self._directory)
-        found = (entry.record for entry in auditfiles.entries(self._directory, which))
+    def records(self, *, after: int = 0) -> Iterator[Record]:
+        """Yield every record behind number `after`; lines that hold none, and records that were torn, are left out."""
+        start = self._before(after + 1)
+        which = [name for name in auditfiles.names(self._directory) if start is None or name >= start.file]
+        entries = auditfiles.entries(self._directory, which, start=start)
+        found = (entry.record for entry in entries if entry.line.seq > after)
         return (record for record in found if record is not None)
 
     def find(self, seq: int) -> Record | None:
         """Return the record of that number, None where there is none. Raises StateError."""
         if seq > self._head.seq:
             return None
-        # Without the lock: what was written stays as it is, and to look for it may mean to read 32 MiB.
-        places = tuple(self._places)
-        at = bisect_left(places, seq, key=lambda place: place.seq) - 1
-        entry = None if at < 0 else auditfiles.find(self._directory, places[at], seq)
+        start = self._before(seq)
+        entry = None if start is None else auditfiles.find(self._directory, start, seq)
         record = None if entry is None else entry.record
         return record if record is not None and record.seq == seq else None
 
@@ -285,6 +285,12 @@ class AuditLog:
         self._current.sealed_bytes = self._current.size_bytes
         if self._current.size_bytes:
             self._seals.add(self._current.seal(self._verifier))
+
+    def _before(self, seq: int) -> Place | None:
+        """Return the last noted place before a record. Without the lock: what was written stays where it is."""
+        places = tuple(self._places)
+        at = bisect_left(places, seq, key=lambda place: place.seq) - 1
+        return None if at < 0 else places[at]
 
     def _decisions(self, numbers: tuple[int, ...]) -> tuple[Decided, ...]:
         found = (self.find(number) for number in numbers)

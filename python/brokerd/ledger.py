@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from brokerd.call import Labels
+from brokerd.sessionstate import of_records
 from bxcore.auditlog import Kind, Make, Record
 from bxcore.chain import Head
 from bxcore.errors import StateError
@@ -25,7 +26,7 @@ class Audit(Protocol):
     @property
     def head(self) -> Head: ...
     def append(self, make: Make[Kind]) -> Kind: ...
-    def records(self) -> Iterator[Record]: ...
+    def records(self, *, after: int = 0) -> Iterator[Record]: ...
     def find(self, seq: int) -> Record | None: ...
 
 
@@ -34,7 +35,7 @@ class States(Protocol):
 
     def labels(self, session: SessionId) -> Labels: ...
     def raise_to(self, session: SessionId, result: Labels) -> Labels: ...
-    def rebuild(self, session: SessionId, records: Iterable[Record]) -> Labels: ...
+    def rebuild(self, session: SessionId, records: Iterable[Record], *, floor: Labels) -> Labels: ...
 
 
 class Book:
@@ -65,7 +66,7 @@ class Book:
 
 
 class Ledger:
-    """Holds the lock. All but `held` need none: they look at what is already recorded."""
+    """Holds the lock. `broken`, `head` and `find` need none: they look at what is already recorded."""
 
     def __init__(self, audit: Audit, states: States) -> None:
         self._audit = audit
@@ -96,7 +97,9 @@ class Ledger:
     def rebuild(self, session: SessionId) -> Labels:
         """Compute a session's labels again from the whole log; never lower than what can be read of them. StateError.
 
-        Without the lock, since a long log takes a while: what is raised meanwhile is joined, and where the state cannot
-        be read, no result of the session is released until this is done.
+        A long log takes a while, so the ledger is held only for what was recorded meanwhile.
         """
-        return self._states.rebuild(session, self._audit.records())
+        seen = self._audit.head.seq
+        floor = of_records(session, self._audit.records())
+        with self._lock:
+            return self._states.rebuild(session, self._audit.records(after=seen), floor=floor)

@@ -66,12 +66,13 @@ class SessionStates:
             stored = self._stored(session)
             return self._keep(session, stored, labels.joined(self._now(session, stored), result))
 
-    def rebuild(self, session: SessionId, records: Iterable[Record]) -> Labels:
-        """Compute a session's labels again from the audit log, and keep them. Raises StateError.
+    def rebuild(self, session: SessionId, records: Iterable[Record], *, floor: Labels = FRESH) -> Labels:
+        """Compute a session's labels again from `records` of the audit log, and keep them. Raises StateError.
 
-        Never below a state that can be read. One that cannot is replaced, unless it is a newer version's.
+        Never below `floor`, nor below a state that can be read. One that cannot is replaced, unless it is a newer
+        version's.
         """
-        recorded = of_records(session, records)
+        recorded = labels.joined(floor, of_records(session, records))
         with self._lock:
             try:
                 now = self._now(session, self._stored(session))

@@ -101,11 +101,12 @@ def feed(verifier: Verifier, directory: Path, name: str, *, progress: Progress |
     verifier.end()
 
 
-def entries(directory: Path, which: Sequence[str]) -> Iterator[Entry]:
-    """Yield every line of the files `which`, the log's first ones, with its meaning."""
+def entries(directory: Path, which: Sequence[str], *, start: Place | None = None) -> Iterator[Entry]:
+    """Yield every line of the files `which` with its meaning: the log's first ones, or from `start` in the first."""
     seq = 0
     for name in which:
-        for entry in _settled(lines(directory, Place(file=name, bytes=0, lines=0, seq=seq))):
+        begin = Place(file=name, bytes=0, lines=0, seq=seq)
+        for entry in _settled(lines(directory, start if start is not None and start.file == name else begin)):
             seq = entry.line.seq
             yield entry
 

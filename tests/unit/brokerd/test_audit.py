@@ -113,6 +113,8 @@ def test_records_are_found_by_number(place: Place) -> None:
         assert [log.find(seq) for seq in (0, -1, 7, 10**9)] == [None] * 4
     with place.opened() as log:
         assert [log.find(seq) for seq in range(1, 7)] == records
+        for after in range(8):
+            assert list(log.records(after=after)) == records[after:]
 
 
 def test_a_torn_line_is_no_record(place: Place) -> None:

@@ -87,6 +87,7 @@ def test_the_open_day_is_sealed_piece_by_piece(place: Place, monkeypatch: pytest
     for make in calls(5, first=25):
         log.append(make)
     assert [log.find(seq) is not None for seq in range(1, 41)] == [True] * 39 + [False]
+    assert [len(list(log.records(after=after))) for after in (0, 23, 24, 30, 38, 39)] == [39, 16, 15, 9, 1, 0]
     log.close()
     sealed = place.seals()[place.names()[3]]
     assert sealed.bytes < place.path(3).stat().st_size
