@@ -1,13 +1,14 @@
 """What the owner asks about grants on admin.sock: checked, tried, explained, suggested. Decides and records nothing.
 
-Reads: the grants, the audit log, and for a call that might run what it would put into effect. Threads: any.
+Reads: the grants, where their paths lead, the audit log, and for a call that might run what it would put into
+effect. Threads: any.
 """
 
 from collections.abc import Callable, Iterator
 
 import attrs
 
-from brokerd import grantreview
+from brokerd import grantlinks, grantreview
 from brokerd.call import Call, Labels
 from brokerd.faults import NoRecord
 from brokerd.ledger import Ledger
@@ -49,7 +50,8 @@ class GrantDesk:
             yield from (_finding(fault.file, fault.line, fault.text) for fault in error.faults)
             yield GrantsCheckEnd(valid=False, grants=0, findings=len(error.faults))
             return
-        findings = grantreview.check(grants, self._now())
+        found = (*grantreview.check(grants, self._now()), *grantlinks.findings(grants))
+        findings = sorted(found, key=lambda finding: finding.file)
         yield from findings
         yield GrantsCheckEnd(valid=True, grants=len(grants.grants), findings=len(findings))
 

@@ -4,7 +4,8 @@ Reads: the files of one directory whose names end in .toml and do not begin with
 ignored: swap files (.a.toml.swp), backups (a.toml~), locks (.#a.toml). A look compares name, inode, size, times,
 owner and mode of each file; it opens those that changed, or changed so lately that one more change could look the
 same. Only where the kernel says that nothing happened there is a look of the last second as good as a new one.
-Invariant: where one file is wrong in any way, or somebody else could have written it, there is no set.
+Invariant: where one file is wrong in any way, somebody else could have written it, or what it denies lies behind
+a link (brokerd.grantlinks), there is no set.
 Threads: any; a look that began after a caller came answers that caller too.
 """
 
@@ -19,6 +20,7 @@ from typing import Protocol
 
 import attrs
 
+from brokerd import grantlinks
 from brokerd.dirwatch import DirectoryWatch
 from bxcore import grants, logs, regularfile, tomlfile
 from bxcore.deadline import Clock
@@ -89,9 +91,11 @@ class GrantFiles:
         self._begun = 0  # looks so far; counted under the lock
         self._answer: _Answer = ()
         self._told: _Answer | None = None
-        # Of the last look that came to its end: what was found, what each file said, and what that makes.
+        # Of the last look that came to its end: what was found, what each file said, and what that makes, before
+        # and after the links of the host were looked at.
         self._found: dict[str, _Signature] | None = None
         self._read: dict[str, _Read] = {}
+        self._said: _Answer = ()
         self._made: _Answer = ()
         self._made_ms: int | None = None  # None while nothing that was made can be trusted unseen
 
@@ -144,6 +148,7 @@ class GrantFiles:
             self._look_at_all(directory, now)
         finally:
             os.close(directory)
+        self._made = self._with_links()
         self._made_ms = now_ms
         return self._made
 
@@ -154,10 +159,17 @@ class GrantFiles:
         read = {name: self._file(directory, name, signature, now) for name, signature in found.items()}
         if self._signatures(directory) != found:
             raise _Moved
-        if _meanings(read) != _meanings(self._read) or self._made == ():
-            self._made = _together(read)
+        if _meanings(read) != _meanings(self._read) or self._said == ():
+            self._said = _together(read)
         self._read = read
         self._found = found if all(file.content is None for file in read.values()) else None
+
+    def _with_links(self) -> _Answer:
+        """Return what the files say, unless deny grants lead elsewhere: links change while no file does."""
+        astray = grantlinks.faults(file.meaning for file in self._read.values() if isinstance(file.meaning, Grant))
+        if not astray:
+            return self._said
+        return astray if isinstance(self._said, GrantSet) else (*self._said, *astray)
 
     # -- the directory ------------------------------------------------------------------------
 

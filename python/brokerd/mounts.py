@@ -15,6 +15,7 @@ from enum import Enum
 
 import attrs
 
+from brokerd import links
 from brokerd.call import Call
 from brokerd.protected import MountTable, Protected, identity
 from brokerd.runnerfaults import RunnerUnavailable
@@ -22,11 +23,7 @@ from bxcore import paths
 from bxcore.errors import BoxmakerError
 from bxcore.tools import Takes, ToolKind
 
-MAX_LINKS = 40
 MAX_PATH = 4096
-
-ELSEWHERE = ("/proc", "/sys", "/dev")
-"""Trees of the kernel's own: their links lead where no path leads, and reading them asks the kernel, not a disk."""
 
 IMAGE_PLACES = (
     *("/bin", "/sbin", "/lib", "/lib64", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64"),
@@ -97,9 +94,9 @@ def resolve(asked: str, kind: ToolKind) -> str:
     """
     if kind.takes is not Takes.PATHS:
         raise Unresolvable("path: this tool takes none")
-    if _within(asked, ELSEWHERE):
+    if links.is_kernels(asked):
         raise Unresolvable("path: nothing below /proc, /sys or /dev can be opened")
-    real = _real(asked)
+    real = links.follow(asked).real
     try:
         size = len(real.encode())
     except UnicodeEncodeError:
@@ -107,34 +104,6 @@ def resolve(asked: str, kind: ToolKind) -> str:
     if size > MAX_PATH or any(ord(character) < 32 or ord(character) == 127 for character in real):
         raise Unresolvable("path: leads to a name that is too long or holds control characters")
     return real
-
-
-def _real(asked: str) -> str:
-    """Follow the links of a path. `..` comes from their targets alone, and then `done` holds no link."""
-    todo, done, links = asked.split("/")[::-1], list[str](), 0
-    while todo:
-        part = todo.pop()
-        if part == "..":
-            del done[-1:]
-        elif part not in {"", "."}:
-            target = _target("/".join(["", *done, part])) if links < MAX_LINKS else None
-            if target is None:
-                done.append(part)
-                continue
-            links += 1
-            todo.extend(target.split("/")[::-1])
-            done = [] if target.startswith("/") else done
-    return "/" + "/".join(done)
-
-
-def _target(path: str) -> str | None:
-    """Return where a link leads, None for what is no link, or must not or cannot be asked."""
-    if _within(path, ELSEWHERE):
-        return None
-    try:
-        return os.readlink(path)  # noqa: PTH115  # a Path would drop what has to be told apart
-    except OSError:
-        return None
 
 
 # -- what is mounted ----------------------------------------------------------------------------
@@ -195,7 +164,7 @@ def _walk(parts: list[str]) -> Iterator[os.stat_result]:
 
 
 def _check_place(source: str) -> None:
-    if _within(source, ELSEWHERE):
+    if links.is_kernels(source):
         raise MountRefused("nothing below /proc, /sys or /dev can be opened")
     for place in (*IMAGE_PLACES, PROXY_PLACE):
         if paths.below(place, source) or (paths.below(source, place) and place != _ROOMY):
@@ -242,7 +211,3 @@ def _check_target(path: str, protected: Protected, *, missing_ok: bool) -> None:
         )
     if protected.touches(path, [identity(found)]):
         raise MountRefused("this path is, holds or lies in something of Boxmaker's own")
-
-
-def _within(path: str, roots: tuple[str, ...]) -> bool:
-    return any(paths.below(path, root) for root in roots)

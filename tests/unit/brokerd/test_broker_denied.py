@@ -131,6 +131,22 @@ def test_a_deny_grant_is_named_in_the_record(brokered: Brokered) -> None:
     assert last_decision(brokered).grant == "shut"
 
 
+def test_p2_a_deny_grant_is_never_passed_by_because_of_a_link(brokered: Brokered, tmp_path: Path) -> None:
+    """The model learns neither where the link leads nor what to ask for."""
+    docs, home = tmp_path / "docs", tmp_path / "home"
+    (docs / "private").mkdir(parents=True)
+    home.symlink_to(docs)
+    secret = brokered.request(path=str(docs / "private" / "x"))
+    brokered.grant("open", paths=f'["{docs}"]')
+    brokered.grant("shut", mode="deny", max_taint="secret", paths=f'["{home}/private"]')
+    assert denied(brokered.ask(secret)) == (DenyReason.GRANTS_INVALID, "shut.toml")
+    assert denied(brokered.ask(brokered.request(path=str(docs / "a"))))[0] is DenyReason.GRANTS_INVALID
+    brokered.grant("shut", mode="deny", max_taint="secret", paths=f'["{docs}/private"]')
+    for asked in (docs / "private" / "x", home / "private" / "x", docs / "private"):
+        assert denied(brokered.ask(brokered.request(path=str(asked))))[0] is DenyReason.DENIED_BY_GRANT
+    assert isinstance(brokered.ask(brokered.request(path=str(home / "a"))), ToolResult)
+
+
 def test_what_the_model_reads_of_a_refusal_does_not_say_how_to_lift_it(brokered: Brokered) -> None:
     """Neighbour 6."""
     texts = {broker_module.REPEATED, broker_module.NO_ROOM, broker_module.UNKNOWN, broker_module.WITHHELD}

@@ -293,6 +293,15 @@ def test_good_grants_are_counted_and_what_never_matters_is_named(served: Served)
     assert end == admin.GrantsCheckEnd(valid=True, grants=2, findings=1)
 
 
+def test_a_grant_that_allows_through_a_link_is_warned_of(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("there")
+    served.brokered.grant("open", paths=f'["{tmp_path}/link"]')
+    finding, end = served.ask(admin.GrantsCheck())
+    assert (finding.file, finding.level) == ("open.toml", FindingLevel.WARNING)
+    assert f"leads to {tmp_path}/there;" in finding.text
+    assert end == admin.GrantsCheckEnd(valid=True, grants=1, findings=1)
+
+
 def test_a_bad_grant_is_named_with_its_line(served: Served) -> None:
     """G4, G5."""
     served.brokered.grant("bad", mode="maybe")
