@@ -126,7 +126,8 @@ class Approvals:
 
     def wait(self, pending: Pending, *, left: Callable[[], bool]) -> Decision | Denial:
         """Wait until the question is over and return what it came to. `left`: whoever asked has gone."""
-        while not pending.over.wait(min(self._look_ms, max(1, pending.deadline.remaining_ms())) / 1000):
+        # Past its end a question is still open only while somebody works on an answer: no reason to look more often.
+        while not pending.over.wait(min(self._look_ms, pending.deadline.remaining_ms() or self._look_ms) / 1000):
             if self._stopping.is_set() or left():
                 self._end(pending, ApprovalEnding.VOID)
             elif pending.deadline.passed():

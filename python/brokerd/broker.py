@@ -3,7 +3,8 @@
 Reads: grants, links and labels, anew for each call. Writes: the audit log and the session's labels, under the
 ledger. Invariants: nothing runs before its decision and its start are on disk (INV-2); a fault anywhere is
 a denial or a failure, never a run (INV-3); a result is released only after its labels and its record are on
-disk (INV-4); no call runs twice. Threads: many workers at once. Specified in docs/authority.md.
+disk (INV-4); one decision runs at most once, and a call that brokerd.claims still knows is never decided a
+second time. Threads: many workers at once. Specified in docs/authority.md.
 """
 
 import threading

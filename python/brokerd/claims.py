@@ -1,7 +1,9 @@
 """Which calls were taken on: a call that is sent a second time is refused, whatever became of the first.
 
 loopd numbers the calls of a session upwards, so of each session the last few numbers and the highest one
-below them say it all: memory stays small however long a session grows. Threads: any.
+below them say it all: memory stays small however long a session grows. Known are the SESSIONS sessions that
+spoke last, from before a restart those in the end of the log. A guard against a request that is sent twice; one
+that gets past it is a new call, decided and asked about like any other. Threads: any.
 """
 
 import threading
