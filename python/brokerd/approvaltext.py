@@ -2,8 +2,9 @@ r"""The block that the owner reads before saying yes: everything that will take 
 
 Invariant (INV-8): two calls that differ in anything never give the same block, nothing is left out, and no
 character of the model's can hide, move or forge another. What comes from outside stands in quotes; whatever
-does not show itself as one mark in its place is written `\u{202e}`, a backslash is doubled, and a long run of
-blanks is counted: `\u{20*300}`. Pure. Specified in docs/authority.md, "What an approval shows".
+does not show itself as one mark in its place, read from left to right, is written `\u{202e}`, a backslash is
+doubled, and a long run of blanks is counted: `\u{20*300}`. Pure. Specified in docs/authority.md, "What an
+approval shows".
 """
 
 import hashlib
@@ -25,12 +26,24 @@ _LONGEST_GAP = 3
 _INDENT = "    "
 _LABEL = 15
 
-# Cc control, Cf format, Co private, Cs surrogate, Cn unassigned, Zl and Zp separators. Marks too (Mn, Me): they
-# change the letter before them, or overprint it, so that two spellings look alike. Zs: blanks of other widths.
-_NOT_SHOWN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp", "Zs", "Mn", "Me"})
+# Cc control, Cf format, Co private, Cs surrogate, Cn unassigned, Zl and Zp separators. Marks too (Mn, Me, Mc): they
+# change the letter before them, overprint it or go before it. Zs: blanks of other widths.
+_NOT_SHOWN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp", "Zs", "Mn", "Me", "Mc"})
+
+# What is written from right to left, letters and Arabic digits: a terminal that follows that turns round what stands
+# beside it too, digits and brackets of ours among them. With none of them there, nothing is ever turned.
+_TURNING = frozenset({"R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI"})
 
 # Letters and symbols by their category, and yet nothing is seen of them.
-_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159")
+_BLANK = frozenset("\u2800\u3164\uffa0\U0001d159")
+
+# Such as run into one mark with their neighbours, or into nothing: parts of a Hangul syllable (a syllable that is one
+# letter stays), shades of skin, the letters of a flag.
+_JOINING = frozenset(
+    chr(number)
+    for first, last in ((0x1100, 0x11FF), (0xA960, 0xA97F), (0xD7B0, 0xD7FF), (0x1F1E6, 0x1F1FF), (0x1F3FB, 0x1F3FF))
+    for number in range(first, last + 1)
+)
 
 _SPACES = re.compile(rf" {{{LONGEST_RUN + 1},}}")
 _GAP = re.compile(rf"\n{{{_LONGEST_GAP + 1},}}")
@@ -90,7 +103,14 @@ def escaped(text: str) -> str:
 
 def hidden(character: str) -> bool:
     """Whether `character` does not show itself as one mark in its own place."""
-    return (unicodedata.category(character) in _NOT_SHOWN and character != " ") or character in _BLANK
+    if character.isascii():
+        return not character.isprintable()
+    return (
+        unicodedata.category(character) in _NOT_SHOWN
+        or unicodedata.bidirectional(character) in _TURNING
+        or character in _BLANK
+        or character in _JOINING
+    )
 
 
 def _seen(character: str) -> str:

@@ -122,14 +122,21 @@ def test_nothing_is_left_out_of_a_long_text() -> None:
 # -- what it hides ------------------------------------------------------------------------------
 
 
+LEFT_TO_RIGHT = {"L", "EN", "ES", "ET", "CS", "ON", "B", "S", "WS"}
+"""The classes of Unicode's bidirectional algorithm that make no run from right to left, nor do together."""
+
+
 def test_of_all_unicode_only_what_shows_itself_stays() -> None:
-    """Neighbours 4 and 5, G12, P6: every code point there is."""
+    """Neighbours 4 and 5, G12, P6: every code point there is. Of what is left, none turns its neighbours round."""
     for number in range(sys.maxunicode + 1):
         character = chr(number)
         shown = approvaltext.escaped(character)
-        category = unicodedata.category(character)
         spelled = f"\\u{{{number:x}}}"
-        if character != " " and (category[0] in "CZ" or category in {"Mn", "Me"}):
+        if (
+            (character != " " and unicodedata.category(character)[0] in "CZM")
+            or unicodedata.bidirectional(character) not in LEFT_TO_RIGHT
+            or unicodedata.name(character, "").startswith(("HANGUL CHOSEONG", "HANGUL JUNGSEONG", "HANGUL JONGSEONG"))
+        ):
             assert shown == spelled
         else:
             assert shown in (character, f"\\{character}", spelled)
@@ -161,6 +168,18 @@ ATTACKS = {
     "private use": "\ue000",
     "unassigned": "\u0378",
     "noncharacter": "\uffff",
+    "Hebrew letter": "\u05d0",
+    "Arabic letter": "\u0628",
+    "Arabic digit": "\u0661",
+    "letter of an old script from right to left": "\U00010800",
+    "vowel that goes before its letter": "\u093f",
+    "Hangul vowel that shows nothing": "\u1160",
+    "Hangul vowel": "\u1173",
+    "Hangul end": "\u11a8",
+    "Hangul beginning": "\u1112",
+    "older Hangul vowel": "\ud7b0",
+    "shade of skin": "\U0001f3fd",
+    "half a flag": "\U0001f1e9",
 }
 
 
@@ -170,6 +189,14 @@ def test_no_character_can_hide_or_steer(character: str) -> None:
     text += approvaltext.block(attrs.evolve(question(writing("x")), grant=f"a{character}b"))
     assert character not in text.replace("\n", "")
     assert f"a\\u{{{ord(character):x}}}b" in text
+
+
+READABLE = ["Gruß, œuvre", "Καλημέρα", "Привет", "漢字かなカナ", "한국어", "สวสด", "→ ½ € 🙂"]
+
+
+@pytest.mark.parametrize("text", READABLE)
+def test_what_is_written_from_left_to_right_stays_readable(text: str) -> None:
+    assert approvaltext.escaped(text) == text
 
 
 @given(ANYTHING, st.text(st.sampled_from(' \n\r"\\{}:,\u2028'), max_size=30))
