@@ -8,10 +8,10 @@ Stdin is never closed here: it is the leash by which the container knows that br
 import select
 import socket
 from collections.abc import Callable
-from enum import Enum
 
 import attrs
 
+from brokerd.exited import Stop
 from bxcore.deadline import Deadline
 
 STDOUT = 1
@@ -19,16 +19,6 @@ _HEADER = 8
 _PIECE = 262_144
 _GLANCE_MS = 25
 """How often a call that waits looks whether it was cancelled."""
-
-
-class Stop(Enum):
-    """Why nothing more is read. END: the container closed its output; BROKEN: the stream was not Podman's."""
-
-    END = "end"
-    DEADLINE = "deadline"
-    OUTPUT = "output"
-    CANCELLED = "cancelled"
-    BROKEN = "broken"
 
 
 class Frames:

@@ -22,8 +22,9 @@ from urllib.parse import quote
 import attrs
 
 from brokerd import attached, containerplan
-from brokerd.attached import Frames, Reading, Stop
+from brokerd.attached import Frames, Reading
 from brokerd.containerplan import CALL_LABEL, OWNER_LABEL, Plan
+from brokerd.exited import Exited, Stop
 from brokerd.runnerfaults import ImageMissing, NotAsAsked, PodmanAway, PodmanRefused, PodmanSlow, RunnerUnavailable
 from bxcore import logs, strictjson
 from bxcore.deadline import Clock, Deadline
@@ -47,20 +48,6 @@ _MOST_ANSWER = 16 * 1024 * 1024
 _MOST_HEADER = 8_192
 _PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
 _PLAIN_WORDS = re.compile(r"[A-Za-z][A-Za-z ]{2,60}")
-
-
-@attrs.frozen(kw_only=True)
-class Exited:
-    """How one container ended. `exit` is None where it was ended by us, or where Podman could not be asked.
-
-    `stdout` is all of it, or as much as may come; `size` counts both streams.
-    """
-
-    stop: Stop
-    exit: int | None
-    stdout: bytes
-    size: int
-    out_of_memory: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -429,7 +416,6 @@ def _refusal(method: str, target: str, answer: Answer) -> RunnerUnavailable:
 
 def _json(body: bytes) -> object:
     # Not strictjson: there are fractions in them.
-
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as fault:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import attrs
 
-from brokerd.attached import Stop
 from brokerd.containerplan import Bounds, Ids, Network, Plan
-from brokerd.containers import Exited, Podman, Work
+from brokerd.containers import Podman, Work
+from brokerd.exited import Exited, Stop
 from brokerd.runnerfaults import Unenforced
 from bxcore import strictjson
 from bxcore.errors import WireError

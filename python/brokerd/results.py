@@ -1,7 +1,8 @@
 """What came out of a container -> what loopd is told, and what the audit log keeps of it. Pure.
 
 Invariant: text of a tool is only ever in a ToolResult, which carries labels; a ToolFailed holds one of the sentences
-below. The wrapper in the container has its own cut (`bxcore.tools.CUT`); here it is made sure of. docs/tools.md.
+below, and no number that the tool has a say in. Which sentence, it can choose (docs/threat-model.md). The wrapper in a
+container has its own cut (`bxcore.tools.CUT`); here it is made sure of. docs/tools.md.
 """
 
 import hashlib
@@ -9,10 +10,9 @@ from collections.abc import Mapping
 
 import attrs
 
-from brokerd.attached import Stop
 from brokerd.call import Labels
-from brokerd.containers import Exited
 from brokerd.entries import CameBack
+from brokerd.exited import Exited, Stop
 from bxcore import tools
 from bxcore.auditlog import RunEnding
 from bxcore.ids import Hash32
@@ -80,6 +80,7 @@ def _why(ran: Ran) -> str:
         Stop.OUTPUT: f"the tool was stopped at its output limit of {limits.output_bytes} bytes",
         Stop.CANCELLED: "the tool was stopped: nobody waits for its result any more",
         Stop.BROKEN: "what the tool wrote was not readable; it has ended",
+        Stop.NOT_STARTED: "the tool was not started: what it needs to reach its host did not come up",
     }
     if exited.stop in stopped:
         return stopped[exited.stop]
@@ -93,4 +94,4 @@ def _why(ran: Ran) -> str:
         _FILE_SIZE: f"the tool was ended at its limit of {limits.file_bytes} bytes for a file",
         _TIMED_OUT: f"the tool was stopped at its time limit of {ran.kind.default_ms} ms",
     }
-    return named.get(exited.exit or 0, f"the tool ended as no tool of ours does (exit code {exited.exit})")
+    return named.get(exited.exit or 0, "the tool ended as no tool of ours does")

@@ -11,9 +11,9 @@ from typing import Any
 from unittest import mock
 
 from brokerd import attached, containers
-from brokerd.attached import Stop
 from brokerd.containerplan import Plan
 from brokerd.containers import Api, Podman, Work
+from brokerd.exited import Stop
 from tests.bench.sizes import Unmeasurable
 
 CREATE, INIT, COMPARE, ATTACH = "create", "init", "inspect and compare", "attach"

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from brokerd import results
-from brokerd.attached import Stop
 from brokerd.call import FRESH
 from brokerd.containers import Podman
+from brokerd.exited import Stop
 from brokerd.results import Ran
 from brokerd.runnerfaults import RunnerUnavailable
 from bxcore.auditlog import RunEnding

@@ -10,9 +10,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from brokerd.attached import Stop
 from brokerd.containerplan import Plan
-from brokerd.containers import Exited, Podman, Work
+from brokerd.containers import Podman, Work
+from brokerd.exited import Exited, Stop
 from brokerd.runnerfaults import ImageMissing, PodmanRefused
 from deploy.local.toolhost import ToolHost
 from tests.container import podman_peer

@@ -13,9 +13,9 @@ import attrs
 import pytest
 
 from brokerd import mounts
-from brokerd.attached import Stop
 from brokerd.containerplan import Ids
 from brokerd.containers import Api
+from brokerd.exited import Stop
 from brokerd.runner import Runner
 from brokerd.runnerfaults import ImageMissing, PodmanRefused, RunnerUnavailable
 from bxcore.deadline import Deadline

@@ -11,13 +11,12 @@ from typing import Any
 
 from brokerd import mounts, policy
 from brokerd.approvals import Approvals
-from brokerd.attached import Stop
 from brokerd.audit import AuditLog
 from brokerd.broker import Answer, Asker, Broker
 from brokerd.call import Call
 from brokerd.claims import Claims
-from brokerd.containers import Exited
 from brokerd.couriers import Couriers
+from brokerd.exited import Exited, Stop
 from brokerd.expiryclock import ExpiryClock
 from brokerd.grantset import GrantFiles
 from brokerd.ledger import Ledger

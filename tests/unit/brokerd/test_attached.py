@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerd import attached
-from brokerd.attached import Frames, Reading, Stop
+from brokerd.attached import Frames, Reading
+from brokerd.exited import Stop
 from bxcore.deadline import Deadline, SystemClock
 
 

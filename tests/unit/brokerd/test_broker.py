@@ -9,8 +9,8 @@ import pytest
 
 from brokerd import broker as broker_module
 from brokerd import callstate, labels
-from brokerd.attached import Stop
 from brokerd.call import FRESH, Labels
+from brokerd.exited import Stop
 from bxcore.auditlog import Answered, Decided, Ended, Record, RunEnding, Started
 from bxcore.ids import SessionId
 from bxcore.wire.admin import ApprovalAnswer, ApprovalEnding, Verdict

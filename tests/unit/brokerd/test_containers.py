@@ -15,8 +15,8 @@ import attrs
 import pytest
 
 from brokerd import containers
-from brokerd.attached import Stop
 from brokerd.containers import Podman
+from brokerd.exited import Stop
 from brokerd.runnerfaults import NotAsAsked, PodmanAway, PodmanRefused, PodmanSlow, RunnerUnavailable
 from tests.fakes import plans
 from tests.fakes.plans import PLAN, work

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerd import results
-from brokerd.attached import Stop
 from brokerd.call import FRESH, Labels
-from brokerd.containers import Exited
 from brokerd.entries import NOTHING
+from brokerd.exited import UNSTARTED, Exited, Stop
 from brokerd.results import Ran
 from bxcore import strictjson, tools
 from bxcore.auditlog import RunEnding
@@ -62,7 +61,8 @@ FAILURES = {
     "cancelled": (ran(stop=Stop.CANCELLED, exit=None), "nobody waits"),
     "misuse": (ran(exit=2, stdout=b""), "could not carry out its order"),
     "another file": (ran(exit=2, stdout=contract.NOT_AS_DECIDED), "no longer the file or directory"),
-    "an odd exit": (ran(exit=42), "exit code 42"),
+    "an odd exit": (ran(exit=42), "as no tool of ours does"),
+    "not started": (Ran(kind=READ, limits=Limits(), exited=UNSTARTED), "was not started"),
     "an unreadable stream": (ran(stop=Stop.BROKEN), "not readable"),
 }
 
@@ -110,3 +110,12 @@ def test_text_comes_through_unchanged(text: str) -> None:
     _, back = results.of(ran(stdout=text.encode()), FRESH)
     assert result(stdout=text.encode()).content == text
     assert back.sha256 == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_failed_tool_cannot_say_a_number() -> None:
+    """Every exit code gives one of a handful of sentences: what a hostile tool can tell by failing is which."""
+    said = {results.of(ran(exit=code), SECRET)[0] for code in range(2, 256)}
+    assert len(said) == 5
+    odd = results.of(ran(exit=42), SECRET)
+    assert odd[0] == results.of(ran(exit=43), SECRET)[0]
+    assert odd[1].exit == 42, "the record keeps it"

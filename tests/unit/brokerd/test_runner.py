@@ -12,9 +12,9 @@ import attrs
 import pytest
 
 from brokerd import mounts, policy, results, tending
-from brokerd.attached import Stop
 from brokerd.call import FRESH, Call
 from brokerd.containers import Podman, Swept
+from brokerd.exited import Stop
 from brokerd.mounts import Mount, MountRefused
 from brokerd.policy import Decision
 from brokerd.probe import Held
