@@ -73,7 +73,7 @@ class Approvals:
     """How long a question stays open, how many may be open, and how many may be asked in a minute."""
 
     ttl_ms: int = attrs.field(default=3_600_000, validator=_whole(1_000, DAY_MS))
-    open: int = attrs.field(default=32, validator=_whole(1, 1024))
+    open: int = attrs.field(default=16, validator=_whole(1, 1024))
     per_minute: int = attrs.field(default=20, validator=_whole(1, 10_000))
 
 
@@ -87,7 +87,10 @@ class Egress:
 
 @attrs.frozen(kw_only=True)
 class BrokerdSettings:
-    """The whole file. `protect` names further paths that no grant may mount or contain, beside brokerd's own."""
+    """The whole file. `protect` names further paths that no grant may mount or contain, beside brokerd's own.
+
+    Each open question holds the connection that its request came in on, so fewer may be open than there are.
+    """
 
     listen: Listen
     grants: Path
@@ -98,3 +101,10 @@ class BrokerdSettings:
     limits: Limits = attrs.field(factory=Limits)
     approvals: Approvals = attrs.field(factory=Approvals)
     egress: Egress = attrs.field(factory=Egress)
+
+    def __attrs_post_init__(self) -> None:
+        if self.approvals.open >= self.limits.connections:
+            raise ValueError(
+                f"approvals.open is {self.approvals.open}, limits.connections {self.limits.connections}: expected fewer"
+                " questions than connections, since each question holds one and other calls need one too"
+            )
