@@ -1,9 +1,9 @@
 """What each session has seen: its taint and whether it read untrusted text. Both only ever rise (INV-4).
 
-Reads and writes: <directory>/<session>.json, {"v":1,"session":…,"taint":…,"untrusted":…}; no file is a fresh
-session. Invariant: `raise_to` has made the labels durable when it returns, so whoever releases a result
-after it can forget nothing; where it raises, the result must not be released. A state that cannot be
-read with certainty is StateUnreadable, never a guess, and is mended by `rebuild` alone.
+Reads and writes: <directory>/<session>.json, {"v":1,"session":…,"taint":…,"untrusted":…}. No file is a fresh session,
+once the directory is known to be whole (`complete`). Invariant: `raise_to` has made the labels durable when it
+returns, so whoever releases a result after it can forget nothing; where it raises, the result must not be released.
+A state that cannot be read with certainty is StateUnreadable, never a guess, and is mended by `rebuild` alone.
 Threads: any; one lock, held while a file is read or written. Format: docs/authority.md.
 """
 
@@ -25,6 +25,7 @@ from bxcore.wire.tools import DataClass
 VERSION = 1
 MOST_BYTES = 4096
 
+_COMPLETE = "complete"  # no session's file: theirs end in .json
 _RETURNED = {RunEnding.DONE, RunEnding.TOOL_ERROR}
 
 
@@ -54,6 +55,25 @@ class SessionStates:
         # What this process has made durable. A file that says it already may be from a brokerd that died between
         # writing and syncing it, or from our own failed attempt: only our own success counts.
         self._durable: dict[SessionId, Labels] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no file of a session is missing. A directory that somebody deleted is made again, and is not."""
+        return (self._directory / _COMPLETE).is_file()
+
+    def make_whole(self, records: Iterable[Record]) -> int:
+        """Raise every session to what the audit log says of it, and return how many there are. Raises StateError.
+
+        The mark that says so is written last: a start that is cut short does it all again.
+        """
+        found: dict[SessionId, Labels] = {}
+        for record in records:
+            if isinstance(record, Ended):
+                found[record.session] = labels.joined(found.get(record.session, FRESH), of_record(record))
+        for session, recorded in found.items():
+            self.raise_to(session, recorded)
+        self._files.replace(self._directory / _COMPLETE, b"every session has its file\n")
+        return len(found)
 
     def labels(self, session: SessionId) -> Labels:
         """Return the labels of a session, FRESH for one that has none. Raises StateUnreadable."""
@@ -130,10 +150,16 @@ def of_records(session: SessionId, records: Iterable[Record]) -> Labels:
     found = FRESH
     for record in records:
         if isinstance(record, Ended) and record.session == session:
-            found = labels.joined(found, Labels(data_class=record.taint_after, untrusted=record.untrusted_after))
-            if record.ending in _RETURNED:
-                found = labels.joined(found, Labels(data_class=record.data_class, untrusted=record.untrusted))
+            found = labels.joined(found, of_record(record))
     return found
+
+
+def of_record(record: Ended) -> Labels:
+    """Return what one result on record says of its session: what it was then, and what went back to it."""
+    after = Labels(data_class=record.taint_after, untrusted=record.untrusted_after)
+    if record.ending not in _RETURNED:
+        return after
+    return labels.joined(after, Labels(data_class=record.data_class, untrusted=record.untrusted))
 
 
 def _labels(session: SessionId, content: bytes) -> Labels:

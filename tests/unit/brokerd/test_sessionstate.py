@@ -388,3 +388,32 @@ def test_what_is_computed_again_is_what_was_kept(
     rising = [labels.joined(FRESH, first) for first in itertools.accumulate(results, labels.joined)]
     assert [attrs.evolve(FRESH, data_class=it.taint_after, untrusted=it.untrusted_after) for it in records] == rising
     shutil.rmtree(top)
+
+
+# -- a directory that somebody deleted ------------------------------------------------------------------------
+
+
+def test_a_new_directory_is_not_whole_until_the_log_was_asked(tmp_path: Path) -> None:
+    here = states(tmp_path)
+    assert not here.is_whole
+    assert here.make_whole([]) == 0
+    assert states(tmp_path).is_whole
+
+
+def test_a_directory_that_was_deleted_comes_back_from_the_log_for_every_session(tmp_path: Path) -> None:
+    records = [ended(SECRET, FRESH), ended(STEERED, FRESH, session=T), ended(FRESH, FRESH)]
+    assert states(tmp_path).make_whole(records) == 2
+    again = states(tmp_path)
+    assert again.labels(S) == SECRET
+    assert again.labels(T) == STEERED
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "rename"])
+@pytest.mark.parametrize("at", range(3))
+def test_a_start_that_is_cut_short_asks_the_log_again(tmp_path: Path, call: str, at: int) -> None:
+    records = [ended(SECRET, FRESH), ended(STEERED, FRESH, session=T)]
+    with pytest.raises(StateError):
+        states(tmp_path, FaultyFiles(Fault(call=call, at=at))).make_whole(records)
+    assert not states(tmp_path).is_whole
+    states(tmp_path).make_whole(records)
+    assert (states(tmp_path).labels(S), states(tmp_path).labels(T)) == (SECRET, STEERED)
