@@ -99,7 +99,7 @@ class _Parts:
 
 def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock: SystemClock) -> _Parts:
     disk = DiskFiles()
-    ledger = Ledger(audit, SessionStates(settings.state / "sessions", disk))
+    ledger = Ledger(audit, _states(settings, audit, disk))
     time_kept = ExpiryClock(settings.state / "clock", disk, clock)
     files = GrantFiles(settings.grants, clock=clock)
     runner = _runner(settings, config_path, clock)
@@ -134,6 +134,16 @@ def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock:
         time=time_kept,
         audit_dir=settings.audit,
     )
+
+
+def _states(settings: BrokerdSettings, audit: AuditLog, disk: DiskFiles) -> SessionStates:
+    """Return the sessions' labels, from the audit log where their directory is new: without it all would look fresh."""
+    states = SessionStates(settings.state / "sessions", disk)
+    if not states.is_whole:
+        sessions = states.make_whole(audit.records())
+        if audit.head.seq:
+            log.warning("labels of all sessions computed from the audit log sessions=%d", sessions)
+    return states
 
 
 def _runner(settings: BrokerdSettings, config_path: Path, clock: SystemClock) -> Runner:
