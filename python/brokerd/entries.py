@@ -1,6 +1,7 @@
 """What the one path writes into the audit log, each as a function of the number, time and hash that the log gives.
 
-Pure. Texts of results never come here, only their hash and size.
+Pure. Texts of results never come here, only their hash and size; of what nobody could have meant as a call, no more
+than these either.
 """
 
 import hashlib
@@ -11,11 +12,18 @@ from brokerd.call import Call, Labels
 from bxcore.auditlog import Answered, Decided, Ended, Make, RunEnding, Started
 from bxcore.ids import Hash32, SessionId
 from bxcore.timestamp import Timestamp
+from bxcore.tools import MAX_ARGUMENT_BYTES
 from bxcore.wire.admin import ApprovalEnding, Verdict
 from bxcore.wire.tools import DenyReason, ToolRequest
 
 NOTHING = Hash32(hashlib.sha256(b"").hexdigest())
 """The hash of no bytes."""
+
+
+LEFT_OUT = "left out: "
+"""How a text begins that stands for one too long to record. No JSON begins so, nor does the name of a tool."""
+
+LONGEST_TOOL_BYTES = 64
 
 
 @attrs.frozen(kw_only=True)
@@ -45,6 +53,8 @@ def decided(
     request: ToolRequest, call: Call | None, said: Said, session: Labels, grants: Hash32 | None
 ) -> Make[Decided]:
     """Record what was said about a request; `grants` is the digest of the files that it was said by."""
+    tool = _kept(request.tool, LONGEST_TOOL_BYTES)
+    arguments = _kept(request.arguments, MAX_ARGUMENT_BYTES)
 
     def make(seq: int, time: Timestamp, prev: Hash32) -> Decided:
         return Decided(
@@ -53,8 +63,8 @@ def decided(
             prev=prev,
             session=request.session,
             call=request.call,
-            tool=request.tool,
-            arguments=request.arguments,
+            tool=tool,
+            arguments=arguments,
             canonical=None if call is None else call.fingerprint,
             path=None if call is None else call.path,
             host=None if call is None or call.target is None else call.target.authority,
@@ -69,6 +79,14 @@ def decided(
         )
 
     return make
+
+
+def _kept(text: str, most_bytes: int) -> str:
+    """Return the text, or its size and hash where it is too long, or would be taken for such a one."""
+    content = text.encode()
+    if len(content) <= most_bytes and not text.startswith(LEFT_OUT):
+        return text
+    return f"{LEFT_OUT}{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}"
 
 
 @attrs.frozen(kw_only=True)

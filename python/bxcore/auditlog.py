@@ -56,6 +56,7 @@ class Fault(Enum):
 class Decided:
     """event `decision`: what policy said about one request. `arguments` is what loopd sent, whole.
 
+    Longer ones than a tool takes, and a name that no tool has room for, are given by size and hash.
     `canonical` and `path` are None where the arguments could not be read; `grants` is the digest of
     all grant files; `path` is the resolved one that was judged, `host` a `name:port`.
     """

@@ -66,6 +66,7 @@ class Limits:
     open_files: int = attrs.field(default=256, validator=_whole(32, 65_536))
     running: int = attrs.field(default=4, validator=_whole(1, 64))
     connections: int = attrs.field(default=32, validator=_whole(4, 1024))
+    denials_per_second: int = attrs.field(default=20, validator=_whole(1, 10_000))
 
 
 @attrs.frozen(kw_only=True)
