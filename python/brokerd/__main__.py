@@ -26,6 +26,7 @@ from brokerd.expiryclock import ExpiryClock
 from brokerd.grantdesk import GrantDesk
 from brokerd.grantset import GrantFiles
 from brokerd.ledger import Ledger
+from brokerd.pace import Pace
 from brokerd.reading import Reading
 from brokerd.recovery import Found
 from brokerd.requests import RESERVED, RESERVED_CONNECTIONS, Requests, Socket
@@ -120,6 +121,7 @@ def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock:
         claims=claims,
         runner=runner,
         running=running,
+        pace=Pace(clock, per_second=settings.limits.denials_per_second),
         now=time_kept.now_ms,
     )
     return _Parts(

@@ -22,11 +22,12 @@ from brokerd.claims import Claims
 from brokerd.entries import CameBack, Said
 from brokerd.ledger import Book, Ledger
 from brokerd.mounts import MountRefused
+from brokerd.pace import Pace
 from brokerd.policy import Ask, Decision, Denial
 from brokerd.reading import FAULT, Looked, Reading, Unfit, terms_of
 from brokerd.runner import Ran, RunnerUnavailable
 from brokerd.running import Running
-from bxcore import logs
+from bxcore import logs, strictjson
 from bxcore.auditlog import Decided, Make, RunEnding
 from bxcore.errors import StateError
 from bxcore.ids import Hash32
@@ -91,6 +92,7 @@ class Broker:
         claims: Claims,
         runner: Runs,
         running: Running,
+        pace: Pace,
         now: Callable[[], Timestamp],
     ) -> None:
         self._ledger = ledger
@@ -99,6 +101,7 @@ class Broker:
         self._claims = claims
         self._runner = runner
         self._running = running
+        self._pace = pace
         self._now = now
         self._stopping = threading.Event()
 
@@ -108,7 +111,14 @@ class Broker:
         self._approvals.stop()
 
     def handle(self, request: ToolRequest, asker: Asker) -> Answer:
-        """Carry one request to its end."""
+        """Carry one request to its end. The answer to a denied one waits where very many are denied."""
+        answer = self._answer(request, asker)
+        if isinstance(answer, ToolDenied):
+            # Also where the asker has left: who asks without listening to the answer must not be the faster for it.
+            self._stopping.wait(self._pace.take(len(strictjson.dumps(request.arguments))) / 1000)
+        return answer
+
+    def _answer(self, request: ToolRequest, asker: Asker) -> Answer:
         if self._ledger.broken:
             return _denied(DenyReason.AUDIT_UNAVAILABLE)
         try:

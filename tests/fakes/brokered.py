@@ -21,6 +21,7 @@ from brokerd.expiryclock import ExpiryClock
 from brokerd.grantset import GrantFiles
 from brokerd.ledger import Ledger
 from brokerd.mounts import Mount
+from brokerd.pace import Pace
 from brokerd.policy import Decision
 from brokerd.reading import Reading
 from brokerd.recovery import Found, recent, recover
@@ -127,6 +128,7 @@ class Brokered:
         limits: ApprovalLimits | None = None,
         look_ms: int = 5,
         running: int = 4,
+        pace: Pace | None = None,
     ) -> None:
         self.home, self.clock = home, clock or HandClock()
         self.grants, self.audit_dir, self.state = home / "grants", home / "audit", home / "state"
@@ -160,6 +162,7 @@ class Brokered:
             claims=self.claims,
             runner=self.containers,
             running=self.running,
+            pace=pace or Pace(self.clock, per_second=1_000_000),
             now=self.time.now_ms,
         )
         self._number = 0
