@@ -150,14 +150,9 @@ def _states(settings: BrokerdSettings, audit: AuditLog, disk: DiskFiles) -> Sess
 
 def _runner(settings: BrokerdSettings, config_path: Path, clock: SystemClock) -> Runner:
     podman = Podman(settings.podman.socket, clock=clock)
-
-    def image() -> str:
-        return runner.image()
-
-    egress = Egress(settings, podman=podman, image=image)
+    egress = Egress(settings, podman=podman)
     protected = protected_by(settings, config=config_path)
-    runner = Runner(settings, podman=podman, egress=egress, clock=clock, protected=protected)
-    return runner
+    return Runner(settings, podman=podman, egress=egress, clock=clock, protected=protected)
 
 
 def _begin(parts: _Parts, audit: AuditLog) -> Found:

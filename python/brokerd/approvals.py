@@ -21,6 +21,7 @@ from brokerd.ledger import Book, Ledger
 from brokerd.pendingtable import PendingTable
 from brokerd.policy import Ask, Decision, Denial
 from brokerd.reading import FAULT, Looked, Reading, Unfit, terms_of
+from brokerd.runner import Effects
 from bxcore import logs
 from bxcore.auditlog import Decided
 from bxcore.deadline import Clock, Deadline
@@ -50,6 +51,7 @@ class Pending:
         self.deadline = deadline
         self.over = threading.Event()
         self.settled: Decision | Denial | None = None
+        self.approved: Effects | None = None  # what the yes is a yes to, down to the inodes of that moment
 
     @property
     def id(self) -> int:
@@ -246,6 +248,7 @@ class Approvals:
         now = terms_of(effects, session=session, result=outcome.labels)
         if now != pending.question.terms:
             return _changed(pending, f"not as shown any more: {', '.join(_differing(pending.question.terms, now))}")
+        pending.approved = effects
         said = Said(verdict=Verdict.ALLOWED, grant=outcome.grant, grant_hash=outcome.grant_hash)
         return _Judged(ending=ApprovalEnding.APPROVED, outcome=outcome, said=said)
 

@@ -25,7 +25,8 @@ from brokerd.mounts import MountRefused
 from brokerd.pace import Pace
 from brokerd.policy import Ask, Decision, Denial
 from brokerd.reading import FAULT, Looked, Reading, Unfit, terms_of
-from brokerd.runner import Ran, RunnerUnavailable
+from brokerd.runner import Effects, Ran, RunnerUnavailable
+from brokerd.runnerfaults import NotAsApproved
 from brokerd.running import Running
 from bxcore import logs, strictjson
 from bxcore.auditlog import Decided, Make, RunEnding
@@ -61,6 +62,7 @@ class Runs(Protocol):
         seq: int,
         started: Callable[[str, Hash32], None],
         cancelled: Callable[[], bool],
+        approved: Effects | None,
     ) -> Ran: ...
 
 
@@ -129,12 +131,13 @@ class Broker:
         outcome = weighed.outcome
         progress = Progress()
         progress.recorded(record)
+        approved: Effects | None = None
         if isinstance(outcome, Ask):
-            outcome = self._ask(record, outcome, weighed.terms, asker)
+            outcome, approved = self._ask(record, outcome, weighed.terms, asker)
             progress.move(CallEvent.APPROVE if isinstance(outcome, Decision) else CallEvent.REFUSE)
         if isinstance(outcome, Denial):
             return _denied(outcome.reason, outcome.detail)
-        return self._carry_out(record, outcome, progress, lambda: self._stopping.is_set() or asker.left())
+        return self._carry_out(record, outcome, approved, progress, lambda: self._stopping.is_set() or asker.left())
 
     # -- deciding -------------------------------------------------------------------------------
 
@@ -209,8 +212,10 @@ class Broker:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def _ask(self, record: Decided, ask: Ask, terms: Terms | None, asker: Asker) -> Decision | Denial:
-        """Put the question, tell the asker that it is open, and wait for what it comes to."""
+    def _ask(
+        self, record: Decided, ask: Ask, terms: Terms | None, asker: Asker
+    ) -> tuple[Decision | Denial, Effects | None]:
+        """Put the question, tell the asker that it is open, and wait for what it comes to, and what a yes was to."""
         if terms is None:
             raise RuntimeError("a question without terms")
         pending = self._approvals.open(record, ask, terms)
@@ -219,12 +224,17 @@ class Broker:
             asker.pending(ToolPending(approval=pending.id, expires=pending.question.expires))
         except PeerGone:
             left = _gone
-        return self._approvals.wait(pending, left=left)
+        return self._approvals.wait(pending, left=left), pending.approved
 
     # -- running --------------------------------------------------------------------------------
 
     def _carry_out(
-        self, record: Decided, decision: Decision, progress: Progress, given_up: Callable[[], bool]
+        self,
+        record: Decided,
+        decision: Decision,
+        approved: Effects | None,
+        progress: Progress,
+        given_up: Callable[[], bool],
     ) -> Answer:
         if given_up():
             return self._not_run(record, decision, DenyReason.RUNNER_UNAVAILABLE, ASKER_GONE)
@@ -233,15 +243,13 @@ class Broker:
                 log.warning("not run, no room seq=%d code=runner_busy", record.seq)
                 return self._not_run(record, decision, DenyReason.RUNNER_UNAVAILABLE, NO_ROOM)
             try:
-                ran = self._run(record, decision, progress, given_up)
+                ran = self._run(record, decision, approved, progress, given_up)
             except StateError as error:
                 log.error("not run, its start is not recorded seq=%d code=%s", record.seq, error.code)
                 return _denied(DenyReason.AUDIT_UNAVAILABLE)
             except RunnerUnavailable as error:
                 if progress.state is CallState.APPROVED:
-                    refused = isinstance(error, MountRefused)
-                    reason = DenyReason.INVALID_ARGUMENTS if refused else DenyReason.RUNNER_UNAVAILABLE
-                    return self._not_run(record, decision, reason, error.detail)
+                    return self._not_run(record, decision, _reason(error), error.detail)
                 log.error("lost a running call seq=%d code=%s", record.seq, error.code)
             except Exception:
                 log.exception("a run failed seq=%d code=internal", record.seq)
@@ -253,12 +261,19 @@ class Broker:
         back = CameBack(ending=RunEnding.UNKNOWN, labels=decision.labels)
         return self._finish(record, ToolFailed(message=UNKNOWN), back)
 
-    def _run(self, record: Decided, decision: Decision, progress: Progress, given_up: Callable[[], bool]) -> Ran:
+    def _run(
+        self,
+        record: Decided,
+        decision: Decision,
+        approved: Effects | None,
+        progress: Progress,
+        given_up: Callable[[], bool],
+    ) -> Ran:
         def started(image: str, plan: Hash32) -> None:
             with self._ledger.held() as book:
                 progress.recorded(book.append(entries.started(record.seq, image, plan)))
 
-        return self._runner.run(decision, seq=record.seq, started=started, cancelled=given_up)
+        return self._runner.run(decision, seq=record.seq, started=started, cancelled=given_up, approved=approved)
 
     def _not_run(self, record: Decided, decision: Decision, reason: DenyReason, detail: str) -> Answer:
         """What may run did not start: it has ended too, and the log says so."""
@@ -277,6 +292,13 @@ class Broker:
             return ToolFailed(message=WITHHELD)
         log.info("ended seq=%d ending=%s bytes=%d", record.seq, back.ending.value, back.size)
         return answer
+
+
+def _reason(error: RunnerUnavailable) -> DenyReason:
+    """Return why a call that may run did not."""
+    if isinstance(error, NotAsApproved):
+        return DenyReason.APPROVAL_REFUSED
+    return DenyReason.INVALID_ARGUMENTS if isinstance(error, MountRefused) else DenyReason.RUNNER_UNAVAILABLE
 
 
 def _raised(book: Book, record: Decided, answer: Answer, back: CameBack) -> tuple[Answer, CameBack, Labels]:

@@ -121,11 +121,6 @@ class Plan:
         }
 
     @property
-    def digest(self) -> Hash32:
-        """The hash of everything that Podman is asked for: what the audit log says of a run."""
-        return Hash32(hashlib.sha256(strictjson.dumps(self.spec())).hexdigest())
-
-    @property
     def labels(self) -> dict[str, JsonValue]:
         """How the sweep knows this container again."""
         return {OWNER_LABEL: self.owner, CALL_LABEL: str(self.call), PART_LABEL: self.part}
@@ -216,6 +211,12 @@ def _bind(mount: Mount) -> JsonValue:
 def _tmpfs(item: tuple[str, tuple[str, ...]]) -> JsonValue:
     destination, options = item
     return {"type": "tmpfs", "source": "tmpfs", "destination": destination, "options": list(options)}
+
+
+def digest(*plans: Plan) -> Hash32:
+    """Return the hash of everything that Podman is asked for, for one call: what the audit log says of its start."""
+    asked: list[JsonValue] = [plan.spec() for plan in plans]
+    return Hash32(hashlib.sha256(strictjson.dumps(asked)).hexdigest())
 
 
 # -- what Podman made of it ---------------------------------------------------------------------

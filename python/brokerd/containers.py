@@ -90,14 +90,13 @@ class Podman:
             )
             return running.work(work, reading)
 
-    def open(self, plan: Plan, stdin: bytes, deadline: Deadline) -> "Service":
-        """Start a container that serves another one (the egress proxy), with `stdin` as its first input. Close it."""
+    def ready(self, plan: Plan, deadline: Deadline) -> "Service":
+        """Return a container that is to serve another one (the egress proxy), ready to start. Close it."""
+        ready_by = deadline.sooner(milliseconds=PREPARE_MS)
         held = contextlib.ExitStack()
         with held:
             held.enter_context(self._alive(plan.call))
-            running = held.enter_context(contextlib.closing(self._prepare(plan, deadline)))
-            running.start()
-            running.feed(stdin, deadline)
+            running = held.enter_context(contextlib.closing(self._prepare(plan, ready_by)))
             return Service(running, held.pop_all())
 
     def sweep(self) -> Swept:
@@ -174,8 +173,9 @@ class Running:
     def __init__(self, api: "Api", ident: str, sock: socket.socket) -> None:
         self._api, self._ident, self._sock = api, ident, sock
 
-    def start(self) -> None:
-        """Start it. Raises RunnerUnavailable, and then it may have started."""
+    def start(self, deadline: Deadline | None = None) -> None:
+        """Start it; without a deadline the one of a step holds. Raises RunnerUnavailable: then it may have started."""
+        self._api.wait_until(deadline)
         self._api.ask("POST", f"/containers/{self._ident}/start", accept=(204, 304))
 
     def feed(self, stdin: bytes, deadline: Deadline) -> None:
@@ -189,9 +189,8 @@ class Running:
     def work(self, work: Work, reading: Reading) -> Exited:
         """Start it, and stay with it to its end."""
         frames, exit_code, killed = Frames(most_bytes=work.output_bytes), None, False
-        self._api.wait_until(None)  # from now on the call's own time counts
         try:
-            self.start()
+            self.start()  # from now on the call's own time counts
             stop = attached.pump(self._sock, work.stdin, frames, reading)
             if stop in {Stop.END, Stop.BROKEN}:
                 stop, exit_code, killed = self._ending(stop, reading)
@@ -232,10 +231,15 @@ class Running:
 
 
 class Service:
-    """A container that runs beside another one."""
+    """A container that runs beside another one, once it was started."""
 
     def __init__(self, running: Running, held: contextlib.ExitStack) -> None:
         self._running, self._held = running, held
+
+    def start(self, stdin: bytes, deadline: Deadline) -> None:
+        """Start it, with `stdin` as its first input. Raises RunnerUnavailable."""
+        self._running.start(deadline)
+        self._running.feed(stdin, deadline)
 
     def read(self, *, most_bytes: int) -> bytes:
         """Return what it has written to stdout since it started or since the last time, without waiting."""

@@ -1,19 +1,22 @@
 """The egress proxy of a call, from brokerd's side: its directory, its container, its record in the log.
 
-Each proxy has a directory of its own below `[podman] calls`, whose name nobody can guess, and which only the two
-containers of its call see: the proxy makes its socket there, the tool reaches it through a read-only mount. The proxy
-is told one host and one port, those that were decided, and ends with its call, with brokerd, or with its time.
-Threads: any; the lock guards the set of directories in use. Specified in docs/egress.md, "The egress proxy".
+Each proxy has a directory of its own below `[podman] calls`, which only the two containers of its call see: the proxy
+makes its socket there, the tool reaches it through a read-only mount. Nobody else gets there, since `calls` is closed
+to all but brokerd and the tool user; the name is no secret, a tool can read it in its own mount table. The proxy is
+told one host and one port, those that were decided, and ends with its call, with brokerd, or with its time. It is made
+ready first, and started once the start of its call is on record. Threads: any; the lock guards the set of directories
+in use. Specified in docs/egress.md, "The egress proxy".
 """
 
 import contextlib
+import os
 import re
 import secrets
 import shutil
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -34,14 +37,11 @@ SOCKET = "proxy.sock"
 PART = "egress"
 PROGRAM = (*probe.PYTHON, "-m", "toolkit.egress")
 
-START_MS = 10_000
-"""The longest that a proxy may take until it listens."""
-
 OPEN = 0o666
 """The mode that the proxy gives its socket once it listens, and not before (toolkit/egress.py)."""
 
 # Anybody may make a file there who gets there, and take away what is his own: the proxy's user on the host is
-# nobody in particular. Nobody else gets there: the name is a secret, and the parent cannot be listed.
+# nobody in particular. Nobody else gets there: the parent lets nobody in, which is looked at for each call.
 _DIRECTORY_MODE = 0o1733
 _NAME = re.compile(r"[1-9][0-9]{0,15}-[0-9a-f]{32}")
 _LOOK_SECONDS = 0.005
@@ -71,6 +71,8 @@ class Service(Protocol):
 
     def read(self, *, most_bytes: int) -> bytes: ...
 
+    def start(self, stdin: bytes, deadline: Deadline) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -80,30 +82,29 @@ class Containers(Protocol):
     @property
     def owner(self) -> str: ...
 
-    def open(self, plan: Plan, stdin: bytes, deadline: Deadline) -> Service: ...
+    def ready(self, plan: Plan, deadline: Deadline) -> Service: ...
 
 
 class Egress:
-    """Starts proxies. `image` gives the ID of the tool image, which the proxy is a program of."""
+    """Makes proxies ready. Each is a program of the tool image, of the same one as its call."""
 
-    def __init__(self, settings: BrokerdSettings, *, podman: Containers, image: Callable[[], str]) -> None:
-        self._settings, self._podman, self._image = settings, podman, image
+    def __init__(self, settings: BrokerdSettings, *, podman: Containers) -> None:
+        self._settings, self._podman = settings, podman
         self._calls = settings.podman.calls
         self._lock = threading.Lock()
         self._used: set[str] = set()
 
-    def start(self, *, seq: int, target: Target, deadline: Deadline) -> "RunningProxy":
-        """Return a proxy that listens and reaches `target` alone. Raises RunnerUnavailable."""
+    def prepare(self, *, seq: int, target: Target, image: str, deadline: Deadline) -> "CallProxy":
+        """Return a proxy that will reach `target` alone, until `deadline`. Raises RunnerUnavailable."""
+        _check_closed(self._calls)
         directory = self._calls / f"{seq}-{secrets.token_hex(16)}"
         with contextlib.ExitStack() as undo:
             undo.enter_context(self._using(directory))
             mount = _made(directory)
-            plan = self._plan(seq, mount, deadline)
-            service = undo.enter_context(
-                contextlib.closing(self._podman.open(plan, self._order(target, deadline), deadline))
-            )
-            _wait(directory / SOCKET, deadline.sooner(milliseconds=START_MS))
-            return RunningProxy(seq, attrs.evolve(mount, writable=False), service, undo.pop_all())
+            plan = self._plan(seq, image, mount, deadline)
+            service = undo.enter_context(contextlib.closing(self._podman.ready(plan, deadline)))
+            order = self._order(target, deadline)
+            return CallProxy(plan, order=order, service=service, held=undo.pop_all())
 
     def sweep(self) -> int:
         """Remove the directories that calls of an earlier brokerd left behind; return how many."""
@@ -126,12 +127,12 @@ class Egress:
         }
         return strictjson.dumps(order) + b"\n"
 
-    def _plan(self, seq: int, mount: Mount, deadline: Deadline) -> Plan:
+    def _plan(self, seq: int, image: str, mount: Mount, deadline: Deadline) -> Plan:
         return Plan(
             owner=self._podman.owner,
             call=seq,
             part=PART,
-            image=self._image(),
+            image=image,
             argv=PROGRAM,
             mounts=(mount,),
             network=Network(self._settings.egress.network.value),
@@ -153,15 +154,21 @@ class Egress:
                 self._used.discard(directory.name)
 
 
-class RunningProxy:
-    """One proxy. Close it when its call has ended, however it did. Belongs to the thread of its call.
+class CallProxy:
+    """One proxy, ready to start. Close it when its call has ended, however it did. Belongs to the thread of its call.
 
-    `mount` is what the tool's container sees: the proxy's directory, read-only.
+    `mount` is what the tool's container sees: the proxy's directory, read-only. `plan` is the proxy's own container.
     """
 
-    def __init__(self, seq: int, mount: Mount, service: Service, held: contextlib.ExitStack) -> None:
-        self.mount = mount
-        self._seq, self._service, self._held = seq, service, held
+    def __init__(self, plan: Plan, *, order: bytes, service: Service, held: contextlib.ExitStack) -> None:
+        (own,) = plan.mounts
+        self.plan, self.mount = plan, attrs.evolve(own, writable=False)
+        self._order, self._service, self._held = order, service, held
+
+    def start(self, deadline: Deadline) -> None:
+        """Start it, and return once it listens. Raises RunnerUnavailable."""
+        self._service.start(self._order, deadline)
+        _wait(Path(self.mount.source) / SOCKET, deadline)
 
     def close(self) -> None:
         """End the proxy, log what it reached, remove its directory."""
@@ -174,9 +181,9 @@ class RunningProxy:
             try:
                 seen = _fields(untrusted_line)
             except BadMessage:
-                log.warning("the egress proxy said what it must not seq=%d", self._seq)
+                log.warning("the egress proxy said what it must not seq=%d", self.plan.call)
                 return
-            log.info("egress seq=%d host=%s port=%s verdict=%s address=%s bytes=%s", self._seq, *seen)
+            log.info("egress seq=%d host=%s port=%s verdict=%s address=%s bytes=%s", self.plan.call, *seen)
 
 
 def _fields(untrusted_line: bytes) -> tuple[object, ...]:
@@ -187,6 +194,18 @@ def _fields(untrusted_line: bytes) -> tuple[object, ...]:
     if any(isinstance(field, (list, dict)) for field in value.values()):
         raise BadMessage("expected plain values")
     return tuple("-" if field is None else field for field in value.values())
+
+
+def _check_closed(calls: Path) -> None:
+    """Raise EgressMissing where somebody else could get to the proxies' sockets."""
+    try:
+        found = calls.lstat()
+    except OSError as error:
+        raise EgressMissing(
+            f"the directory for the sockets of egress proxies cannot be looked at ({error.strerror})"
+        ) from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & stat.S_IRWXO:
+        raise EgressMissing("the directory for the sockets of egress proxies is open to others, or not brokerd's own")
 
 
 def _made(directory: Path) -> Mount:

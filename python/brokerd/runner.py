@@ -15,16 +15,17 @@ from typing import Protocol
 
 import attrs
 
-from brokerd import mounts, policy, probe
+from brokerd import containerplan, mounts, policy, probe
 from brokerd.call import Call
 from brokerd.containerplan import Bounds, Ids, Network, Plan
 from brokerd.containers import PREPARE_MS, Podman, Swept, Work
+from brokerd.exited import UNSTARTED
 from brokerd.mounts import Mount
 from brokerd.policy import Decision
 from brokerd.probe import Held
 from brokerd.protected import Protected
 from brokerd.results import Ran
-from brokerd.runnerfaults import ImageMissing, RunnerUnavailable
+from brokerd.runnerfaults import ImageMissing, NotAsApproved, RunnerUnavailable
 from bxcore import logs, regularfile, strictjson, tools
 from bxcore.deadline import Clock, Deadline
 from bxcore.hosts import Target
@@ -37,7 +38,10 @@ __all__ = ["Effects", "Egress", "Proxy", "Ran", "Runner", "RunnerUnavailable"]
 TOOLKIT = (*probe.PYTHON, "-m", "toolkit")
 PROXY_SOCKET = f"{mounts.PROXY_PLACE}/proxy.sock"
 
-SPARE_S = 5
+PROXY_MS = 10_000
+"""The longest that a proxy may take until it listens. The tool's container is ready by then, and waits."""
+
+SPARE_S = 5 + PROXY_MS // 1000
 """How much later than brokerd Podman ends a container: it matters only where brokerd is gone."""
 
 _IMAGE = re.compile(r"(?:sha256:)?([0-9a-f]{64})\n?", re.ASCII)
@@ -47,18 +51,23 @@ log = logs.get("runner")
 
 
 class Proxy(Protocol):
-    """The egress proxy of one call: where its socket lies. Close it when the call has ended."""
+    """The egress proxy of one call: where its socket lies. Start it; close it when the call has ended."""
 
     @property
     def mount(self) -> Mount: ...
+
+    @property
+    def plan(self) -> Plan: ...
+
+    def start(self, deadline: Deadline) -> None: ...
 
     def close(self) -> None: ...
 
 
 class Egress(Protocol):
-    """Starts the proxy of a call (brokerd.egress). Raises RunnerUnavailable."""
+    """Makes the proxy of a call ready, and does not start it (brokerd.egress). Raises RunnerUnavailable."""
 
-    def start(self, *, seq: int, target: Target, deadline: Deadline) -> Proxy: ...
+    def prepare(self, *, seq: int, target: Target, image: str, deadline: Deadline) -> Proxy: ...
 
     def sweep(self) -> int: ...
 
@@ -118,33 +127,56 @@ class Runner:
         seq: int,
         started: Callable[[str, Hash32], None],
         cancelled: Callable[[], bool],
+        approved: Effects | None = None,
     ) -> Ran:
-        """Run one decision. `started` gets the image's ID and the plan's hash, right before the container starts.
+        """Run one decision, if what it comes to is still what was `approved`, where somebody did.
 
-        RunnerUnavailable (MountRefused among them), and whatever `started` raises, mean that nothing ran.
+        `started` gets the image's ID and a hash of all that is about to start, right before it does. RunnerUnavailable
+        (MountRefused and NotAsApproved among them), and whatever `started` raises, mean that nothing ran.
         """
         call = policy.spend(decision)
-        image = self._ready()
-        found = mounts.plan(call, self._protected)
+        # What is compared is what is used: the containers are made from these values, not looked up once more.
+        effects = self.effects(call)
+        if approved is not None and approved != effects:
+            raise NotAsApproved(f"not as it was approved any more: {', '.join(_differing(approved, effects))}")
         with contextlib.ExitStack() as held:
-            if call.target is not None:
-                if self._egress is None:
-                    raise RunnerUnavailable("no way to the internet is set up for tools")
-                until = Deadline.after(self._clock, milliseconds=PREPARE_MS + call.kind.default_ms)
-                proxy = held.enter_context(
-                    contextlib.closing(self._egress.start(seq=seq, target=call.target, deadline=until))
-                )
-                found = (*found, proxy.mount)
-            plan = self._plan(call, seq, image, found)
+            proxy = self._proxy(call, seq, effects.image, held)
+            beside = () if proxy is None else (proxy,)
+            found = (*effects.mounts, *(one.mount for one in beside))
+            plan = self._plan(call, seq, effects.image, found)
+            recorded = threading.Event()
+
+            def start() -> None:
+                started(effects.image, containerplan.digest(plan, *(one.plan for one in beside)))
+                recorded.set()
+                for one in beside:
+                    one.start(Deadline.after(self._clock, milliseconds=PROXY_MS))
+
             work = Work(
                 stdin=order(call, found),
                 output_bytes=self._settings.limits.output_bytes,
                 limit_ms=call.kind.default_ms,
                 cancelled=cancelled,
             )
-            exited = self._podman.run(plan, work, lambda: started(image, plan.digest))
+            try:
+                exited = self._podman.run(plan, work, start)
+            except RunnerUnavailable as fault:
+                if not recorded.is_set():
+                    raise
+                log.error("the tool was not started seq=%d why=%s code=%s", seq, fault.detail, fault.code)
+                exited = UNSTARTED
         log.info("container ended seq=%d stop=%s exit=%s bytes=%d", seq, exited.stop.value, exited.exit, exited.size)
         return Ran(kind=call.kind, limits=self._settings.limits, exited=exited)
+
+    def _proxy(self, call: Call, seq: int, image: str, held: contextlib.ExitStack) -> Proxy | None:
+        """Return the proxy that the call needs, ready to start; `held` ends it."""
+        if call.target is None:
+            return None
+        if self._egress is None:
+            raise RunnerUnavailable("no way to the internet is set up for tools")
+        until = Deadline.after(self._clock, milliseconds=PREPARE_MS + PROXY_MS + call.kind.default_ms)
+        proxy = self._egress.prepare(seq=seq, target=call.target, image=image, deadline=until)
+        return held.enter_context(contextlib.closing(proxy))
 
     def tend(self) -> Swept:
         """What is to be done at start and from time to time: prove the walls once, remove what was left behind."""
@@ -207,6 +239,10 @@ class Runner:
             f"{limits.file_bytes // _MIB} MiB a file",
             f"{limits.output_bytes // _MIB} MiB of output",
         )
+
+
+def _differing(then: Effects, now: Effects) -> list[str]:
+    return [field.name for field in attrs.fields(Effects) if getattr(then, field.name) != getattr(now, field.name)]
 
 
 def order(call: Call, found: tuple[Mount, ...]) -> bytes:

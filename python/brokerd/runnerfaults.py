@@ -45,7 +45,7 @@ class Unenforced(RunnerUnavailable):
     code = "isolation_missing"
 
 
-class RunnerBusy(RunnerUnavailable):
-    """As many containers run as may, and as many calls wait."""
+class NotAsApproved(RunnerUnavailable):
+    """What would run is not what the owner said yes to any more, so it does not."""
 
-    code = "runner_busy"
+    code = "not_as_approved"

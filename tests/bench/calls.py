@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import attrs
 
-from brokerd import mounts, runner
+from brokerd import containerplan, mounts, runner
 from brokerd.containerplan import Plan
 from brokerd.containers import Podman, Work
 from brokerd.protected import Protected
@@ -139,7 +139,7 @@ def _same(home: Home, file: Path, asker: Asker) -> Same:
     planner = Runner(settings, podman=podman, egress=None, clock=clock, protected=nothing)
     started = _last_start(home)
     plan = planner._plan(call, started.decision, started.image, found)
-    if plan.digest != started.plan:
+    if containerplan.digest(plan) != started.plan:
         raise Unmeasurable("the plan that is to be compared is not the one in the audit log")
     # With a label of its own, so that brokerd's sweep leaves it alone.
     return Same(plan=attrs.evolve(plan, owner="bench"), order=runner.order(call, found), text=answer.content)

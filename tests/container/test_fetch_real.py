@@ -45,10 +45,10 @@ class StubbedPodman(Podman):
 
     stub: str | None = None
 
-    def open(self, plan: Plan, stdin: bytes, deadline: Deadline) -> Service:
+    def ready(self, plan: Plan, deadline: Deadline) -> Service:
         if self.stub is not None:
             plan = attrs.evolve(plan, argv=(*probe.PYTHON, "-c", self.stub))
-        return super().open(plan, stdin, deadline)
+        return super().ready(plan, deadline)
 
 
 def _stub(addresses: tuple[str, ...], port: int | None = None) -> str:
@@ -107,7 +107,7 @@ def lasting(tool_host: ToolHost) -> Iterator[House]:
             (place / name).mkdir()
         chosen = _settings(tool_host, place)
         podman = StubbedPodman(tool_host.api_socket, clock=CLOCK, owner=OWNER)
-        egress = Egress(chosen, podman=podman, image=lambda: tool_host.image_id)
+        egress = Egress(chosen, podman=podman)
         protected = protected_by(chosen, config=place / "brokerd.toml")
         runner = Runner(chosen, podman=podman, egress=egress, clock=CLOCK, protected=protected)
         yield House(podman, egress, runner, tool_host)
@@ -290,12 +290,15 @@ def test_e15_there_is_no_way_out_of_a_tool_but_its_proxy(house: House) -> None:
     with contextlib.ExitStack() as held:
         ears = Ears(held)
         deadline = Deadline.after(CLOCK, milliseconds=60_000)
-        proxy = held.enter_context(contextlib.closing(house.egress.start(seq=11, target=target, deadline=deadline)))
+        image = house.host.image_id
+        prepared = house.egress.prepare(seq=11, target=target, image=image, deadline=deadline)
+        proxy = held.enter_context(contextlib.closing(prepared))
+        proxy.start(deadline)
         plan = attrs.evolve(
             plans.PLAN,
             owner=OWNER,
             call=11,
-            image=house.host.image_id,
+            image=image,
             seccomp=str(house.host.seccomp_path),
             argv=(*probe.PYTHON, "-c", PROBES, str(ears.tcp.port), str(ears.udp_port), ears.abstract),
             mounts=(proxy.mount,),

@@ -38,7 +38,9 @@ def run(peer: Peer, command: str, given: Work | None = None) -> Exited:
 def leave(peer: Peer, plan: Plan) -> None:
     """Leave a container behind, as a brokerd that was killed does."""
     gone = Podman(peer.podman.path, clock=plans.CLOCK, owner=plan.owner)
-    running = gone.open(plan, b"", plans.deadline())._running
+    service = gone.ready(plan, plans.deadline())
+    service.start(b"", plans.deadline())
+    running = service._running
     running._sock.close()
     running._api.close()
 
@@ -151,7 +153,9 @@ def test_a_call_that_runs_is_not_swept(peer: Peer) -> None:
 
 
 def test_a_service_container_talks_until_it_is_closed(peer: Peer) -> None:
-    service = peer.podman.open(plans.shell("read line; echo got $line; cat", peer.plan), b"x\n", plans.deadline())
+    service = peer.podman.ready(plans.shell("read line; echo got $line; cat", peer.plan), plans.deadline())
+    assert service.read(most_bytes=1_000) == b""
+    service.start(b"x\n", plans.deadline())
     said = b""
     while not said:
         said = service.read(most_bytes=1_000)

@@ -65,6 +65,7 @@ class Containers:
         self.before_it_starts: Callable[[], None] = lambda: None
         self.on_disk: Callable[[], list[Record]] = list
         self.looked: list[Call] = []
+        self.approved: list[Effects | None] = []
         self.ran: list[tuple[int, Call, list[Record]]] = []
         """Each run: the seq of its decision, the call, and the records that were on disk when it began."""
 
@@ -85,8 +86,10 @@ class Containers:
         seq: int,
         started: Callable[[str, Hash32], None],
         cancelled: Callable[[], bool],
+        approved: Effects | None,
     ) -> Ran:
         call = policy.spend(decision)
+        self.approved.append(approved)
         self.before_it_starts()
         if self.fails_before is not None:
             raise self.fails_before

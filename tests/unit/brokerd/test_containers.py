@@ -204,7 +204,8 @@ def test_s5_a_service_that_ignores_the_filter_does_not_make_us_end_the_owners_co
 ) -> None:
     service.ignores_filters = True
     others = Podman(service.path, clock=plans.CLOCK, owner="the-owner")
-    theirs = others.open(attrs.evolve(plans.shell("sleep 60"), owner="the-owner"), b"", plans.deadline())
+    theirs = others.ready(attrs.evolve(plans.shell("sleep 60"), owner="the-owner"), plans.deadline())
+    theirs.start(b"", plans.deadline())
     assert podman.sweep().removed == 0
     assert len(service.containers) == 1
     theirs.close()
@@ -226,7 +227,9 @@ def test_a_call_counts_as_running_before_podman_knows_of_it(service: FakePodman,
 
 def test_the_leash_breaks_when_brokerd_is_gone(service: FakePodman, podman: Podman, effect: Path) -> None:
     """What holds the stream is the process: with it, stdin of the container ends."""
-    running = podman.open(plans.shell(f"cat; touch {effect}"), b"", plans.deadline())._running
+    service_container = podman.ready(plans.shell(f"cat; touch {effect}"), plans.deadline())
+    service_container.start(b"", plans.deadline())
+    running = service_container._running
     time.sleep(0.1)
     assert not effect.exists()
     running._sock.close()

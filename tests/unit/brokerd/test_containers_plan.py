@@ -48,8 +48,12 @@ def test_a_plan_is_json_and_its_digest_says_all_of_it() -> None:
         wider = attrs.evolve(FULL.bounds, **{field.name: getattr(FULL.bounds, field.name) * 2})
         changed.append(attrs.evolve(FULL, bounds=wider))
     assert {*others, "bounds"} == {field.name for field in attrs.fields(Plan)}
-    digests = {FULL.digest, *(plan.digest for plan in changed)}
-    assert len(digests) == len(changed) + 1
+    digests = {
+        *(containerplan.digest(plan) for plan in (FULL, *changed)),
+        containerplan.digest(FULL, FULL),
+        containerplan.digest(FULL, changed[0]),
+    }
+    assert len(digests) == len(changed) + 3
 
 
 def test_no_container_gets_the_hosts_environment_or_a_network_unasked() -> None:

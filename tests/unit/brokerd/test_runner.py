@@ -1,10 +1,8 @@
 """brokerd.runner, with the fake Podman, and the toolkit's own programs as processes of this machine."""
 
-import json
-import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,105 +10,19 @@ import attrs
 import pytest
 
 from brokerd import mounts, policy, results, tending
-from brokerd.call import FRESH, Call
+from brokerd.call import FRESH
 from brokerd.containers import Podman, Swept
-from brokerd.exited import Stop
 from brokerd.mounts import Mount, MountRefused
-from brokerd.policy import Decision
 from brokerd.probe import Held
-from brokerd.protected import Protected
-from brokerd.runner import Ran, Runner, order, protected_by
-from brokerd.runnerfaults import ImageMissing, PodmanAway, RunnerUnavailable, Unenforced
+from brokerd.runner import order, protected_by
+from brokerd.runnerfaults import ImageMissing, PodmanAway, Unenforced
 from brokerd.tending import Tending
-from bxcore import hosts
-from bxcore.deadline import Deadline
-from bxcore.hosts import Target
 from bxcore.ids import Hash32
-from bxcore.settings import brokerd as settings_of
-from bxcore.settings.brokerd import BrokerdSettings, Listen
-from bxcore.timestamp import Timestamp
 from bxcore.tools import TOOLS
 from bxcore.wire.tools import ToolFailed, ToolResult
 from tests.fakes import calls, plans
-from tests.fakes.podman import IMAGE, FakePodman
-
-PYTHON = Path(__file__).resolve().parents[3] / "python"
-TOOLKIT = f"import sys; sys.path.insert(0, {str(PYTHON)!r}); from toolkit import contract; sys.exit(contract.main())"
-
-ALL_WALLS = ("system calls", "capabilities", "network")
-SOME_LIMITS = {"open files": True, "cpu": False}
-
-
-def probed(walls: Mapping[str, bool] = dict.fromkeys(ALL_WALLS, True), limits: Mapping[str, bool] = SOME_LIMITS) -> str:
-    return json.dumps({"walls": walls, "limits": limits})
-
-
-class Place:
-    """A runner with all that it stands on."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.service = FakePodman(directory / "podman.sock")
-        self.service.program = self._program
-        self.says = probed()
-        self.takes_memory = "echo taken"
-        (directory / "image").write_text(f"{IMAGE}\n")
-        for name in ("grants", "audit", "state", "run", "files"):
-            (directory / name).mkdir()
-        self.settings = BrokerdSettings(
-            listen=Listen(broker=directory / "run/broker.sock", admin=directory / "run/admin.sock"),
-            grants=directory / "grants",
-            audit=directory / "audit",
-            state=directory / "state",
-            podman=settings_of.Podman(
-                socket=self.service.path,
-                image_file=directory / "image",
-                calls=directory / "calls",
-                seccomp=directory / "seccomp.json",
-            ),
-        )
-        self.podman = Podman(self.service.path, clock=plans.CLOCK, owner="test")
-        self.egress = FakeEgress()
-        self.file = directory / "files" / "a.txt"
-        self.file.write_text("hello\n")
-
-    def runner(self, **changes: Any) -> Runner:
-        given: dict[str, Any] = {
-            "podman": self.podman,
-            "egress": self.egress,
-            "clock": plans.CLOCK,
-            "protected": Protected.of(self.settings),
-        }
-        return Runner(changes.pop("settings", self.settings), **{**given, **changes})
-
-    def _program(self, spec: Mapping[str, Any]) -> Sequence[str]:
-        if spec["labels"]["boxmaker.part"] == "probe":
-            takes = json.loads(spec["entrypoint"][-1])["take_memory"]
-            return ["/bin/sh", "-c", self.takes_memory if takes else f"echo '{self.says}'"]
-        return [sys.executable, "-I", "-c", TOOLKIT]
-
-
-class FakeEgress:
-    """Counts proxies; none of them is one."""
-
-    def __init__(self) -> None:
-        self.open: list[Target] = []
-        self.started = 0
-
-    def start(self, *, seq: int, target: Target, deadline: Deadline) -> "FakeEgress":
-        self.open.append(target)
-        self.started += 1
-        return self
-
-    def sweep(self) -> int:
-        return 0
-
-    @property
-    def mount(self) -> Mount:
-        return Mount(source="/srv/calls/1", destination=mounts.PROXY_PLACE, writable=False, device=1, inode=1)
-
-    def close(self) -> None:
-        self.open.clear()
+from tests.fakes.podman import IMAGE
+from tests.fakes.runnerplace import ALL_WALLS, Place, decided, probed, run
 
 
 @pytest.fixture
@@ -119,19 +31,6 @@ def place() -> Iterator[Place]:
         made = Place(Path(name).resolve())
         with made.service:
             yield made
-
-
-def decided(call: Call) -> Decision:
-    """A Decision as policy makes one."""
-    rules = [] if call.target is None else [hosts.rule(call.target.host)]
-    grant = calls.grant(tool=call.kind.name, paths=("/tmp",) if call.path else (), hosts=tuple(rules))
-    decision = policy.decide(calls.grant_set(grant), call, FRESH, Timestamp(0))
-    assert isinstance(decision, Decision), decision
-    return decision
-
-
-def run(runner: Runner, decision: Decision, started: Any = lambda *_: None) -> Ran:
-    return runner.run(decision, seq=5, started=started, cancelled=lambda: False)
 
 
 def test_a_decision_runs_and_its_result_comes_back(place: Place) -> None:
@@ -337,33 +236,13 @@ def test_p11_the_runners_own_files_and_podmans_store_are_no_tools(place: Place) 
             runner.effects(calls.call("search_files", path=str(path)))
 
 
-# -- the proxy ----------------------------------------------------------------------------------
-
-
-def test_a_call_with_a_host_gets_a_proxy_for_as_long_as_it_runs(place: Place) -> None:
-    seen: list[int] = []
-    ran = run(place.runner(), decided(calls.call("http_fetch")), lambda *_: seen.append(len(place.egress.open)))
-    assert ran.exited.stop is Stop.END
-    assert (seen, place.egress.started, place.egress.open) == ([1], 1, [])
-
-
-def test_a_call_with_a_host_does_not_run_without_a_proxy(place: Place) -> None:
-    with pytest.raises(RunnerUnavailable):
-        run(place.runner(egress=None), decided(calls.call("http_fetch")))
-    assert place.service.asked.count("create") == 2, "the probe's alone"
-
-
-def test_a_call_without_a_host_gets_none(place: Place) -> None:
-    run(place.runner(), decided(calls.call(path=str(place.file))))
-    assert place.egress.started == 0
-
-
 # -- tending ------------------------------------------------------------------------------------
 
 
 def test_tending_sweeps_and_proves(place: Place) -> None:
     left = attrs.evolve(plans.shell("sleep 60"), owner="test")
-    service = place.podman.open(left, b"", plans.deadline())
+    service = place.podman.ready(left, plans.deadline())
+    service.start(b"", plans.deadline())
     runner = place.runner(podman=Podman(place.service.path, clock=plans.CLOCK, owner="test"))
     assert runner.tend().removed == 1
     assert runner.held is not None
