@@ -30,7 +30,7 @@ from brokerd.pace import Pace
 from brokerd.reading import Reading
 from brokerd.recovery import Found
 from brokerd.requests import RESERVED, RESERVED_CONNECTIONS, Requests, Socket
-from brokerd.runner import Runner, RunnerUnavailable, protected_by
+from brokerd.runner import Runner, protected_by
 from brokerd.running import Running
 from brokerd.sessionstate import SessionStates
 from brokerd.tending import Tending
@@ -40,6 +40,9 @@ from bxcore.files import DiskFiles
 from bxcore.listener import Listening
 from bxcore.server import Door, Handler, Server
 from bxcore.settings.brokerd import BrokerdSettings
+
+SWEEP_SECONDS = 5
+"""How long the start waits for the first sweep and the probe. Where Podman is slower, calls are denied until then."""
 
 DRAIN_SECONDS = 8
 """Containers that are stopped have their results recorded in that time."""
@@ -70,11 +73,10 @@ def _serve(config_path: Path, *, accept_break: bool) -> int:
         held.callback(audit.close)
         parts = _parts(settings, config_path, audit, clock)
         tending = Tending(parts.runner.tend, every_ms=settings.podman.sweep_ms)
-        found = _begin(parts, audit)
+        found = _begin(parts, audit, tending)
         requests = _requests(parts, found)
         server = Server(_doors(settings, listening, requests.table()), clock=clock, drain_seconds=DRAIN_SECONDS)
         daemon.stop_on_signal(server.stop)
-        tending.start()
         _say_ready(parts)
         # Questions are withdrawn and containers stopped first: the workers wait for their ends.
         server.serve(before_drain=parts.broker.stop)
@@ -155,12 +157,14 @@ def _runner(settings: BrokerdSettings, config_path: Path, clock: SystemClock) ->
     return Runner(settings, podman=podman, egress=egress, clock=clock, protected=protected)
 
 
-def _begin(parts: _Parts, audit: AuditLog) -> Found:
-    """Remove what the last run left running, then record the end of what it left open, before anything is served."""
-    try:
-        parts.runner.tend()
-    except RunnerUnavailable as error:
-        log.error("no tool can run why=%s code=%s", error.detail, error.code)
+def _begin(parts: _Parts, audit: AuditLog, tending: Tending) -> Found:
+    """Remove what the last run left running, then record the end of what it left open, before anything is served.
+
+    A service that takes its time must not keep the owner from asking: the sweep goes on meanwhile.
+    """
+    tending.start()
+    if not tending.first(seconds=SWEEP_SECONDS):
+        log.warning("no tool can run yet, the first sweep and the probe still go on code=podman_slow")
     found = recovery.recover(audit, parts.ledger, parts.reading)
     parts.claims.learn(recovery.recent(parts.audit_dir))
     return found

@@ -3,8 +3,9 @@
 One call is: create, init, compare (containerplan), attach, record, start, feed and read, exit code, remove. The order
 is Podman's: attaching needs what `init` made, and what is written before the attached stream stands is lost. The
 container is removed, with everything in it, before a result is given; where that fails, the sweep does it, by our label
-alone. Invariants: INV-2 (`started` returns before the start is asked for), INV-9. Every wait has a deadline.
-Threads: any; each call has its own connections. The lock guards the set of calls that run here. docs/containers.md.
+alone. Invariants: INV-2 (`started` returns before the start is asked for), INV-9. Every exchange has a deadline, for
+all of it and not for each piece. Threads: any; each call has its own connections. The lock guards the set of calls that
+run here. docs/containers.md.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ from brokerd.attached import Frames, Reading
 from brokerd.containerplan import CALL_LABEL, OWNER_LABEL, Plan
 from brokerd.exited import Exited, Stop
 from brokerd.runnerfaults import ImageMissing, NotAsAsked, PodmanAway, PodmanRefused, PodmanSlow, RunnerUnavailable
+from brokerd.timedsocket import TimedSocket
 from bxcore import logs, strictjson
 from bxcore.deadline import Clock, Deadline
 
@@ -42,6 +44,9 @@ ENDING_MS = 5_000
 
 REMOVE_MS = 5_000
 REMOVE_TRIES = 3
+
+SWEEP_MS = 300_000
+"""After that the rest is left to the next sweep."""
 
 _API = "/v4.3.1/libpod"
 _MOST_ANSWER = 16 * 1024 * 1024
@@ -102,12 +107,13 @@ class Podman:
     def sweep(self) -> Swept:
         """Remove every container with our label that belongs to no call of this process. Raises RunnerUnavailable."""
         removed = left = 0
+        until = Deadline.after(self._clock, milliseconds=SWEEP_MS)
         with contextlib.closing(self._connect()) as api:
             for ident, call in self._ours(api):
                 with self._lock:
                     if call in self._live:
                         continue
-                if _discard(api, ident):
+                if not until.passed() and _discard(api, ident):
                     removed += 1
                 else:
                     left += 1
@@ -278,14 +284,24 @@ class Answer:
 
 
 class _Connection(http.client.HTTPConnection):
-    """http.client, to a path instead of a host."""
+    """http.client, to a path instead of a host, and within a deadline instead of a timeout for each read."""
 
-    def __init__(self, path: Path, timeout_s: float) -> None:
-        super().__init__("podman", timeout=timeout_s)
+    def __init__(self, path: Path) -> None:
+        super().__init__("podman")
         self._path = path
+        self._timed: TimedSocket | None = None
+        self.deadline: Deadline | None = None
+
+    def obey(self, deadline: Deadline) -> None:
+        """From now on this deadline holds."""
+        self.deadline = deadline
+        if self._timed is not None:
+            self._timed.deadline = deadline
 
     def connect(self) -> None:
-        self.sock = _connected(self._path, self.timeout)
+        if self.deadline is None:
+            raise RuntimeError("a connection without a deadline")
+        self.sock = self._timed = TimedSocket.connected(self._path, self.deadline)
 
 
 class Api:
@@ -335,11 +351,9 @@ class Api:
             self._connection = None
 
     def _ready(self, step: Deadline) -> _Connection:
-        seconds = max(step.remaining_ms(), 1) / 1000
         if self._connection is None:
-            self._connection = _Connection(self._path, seconds)
-        elif self._connection.sock is not None:
-            self._connection.sock.settimeout(seconds)
+            self._connection = _Connection(self._path)
+        self._connection.obey(step)
         return self._connection
 
 
@@ -369,7 +383,7 @@ def attach(path: Path, ident: str, deadline: Deadline) -> socket.socket:
         "Host: podman\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n"
     )
     with contextlib.ExitStack() as undo, _faults():
-        sock = undo.enter_context(_connected(path, max(deadline.remaining_ms(), 1) / 1000))
+        sock = undo.enter_context(TimedSocket.connected(path, deadline))
         sock.sendall(request.encode("ascii"))
         header = bytearray()
         # One byte at a time: what stands behind the empty line is the container's already.
@@ -379,19 +393,8 @@ def attach(path: Path, ident: str, deadline: Deadline) -> socket.socket:
             header += byte
         if not header.startswith(b"HTTP/1.1 101 ") or not header.endswith(b"\r\n\r\n"):
             raise PodmanRefused("podman did not open the stream of a container")
-        sock.settimeout(None)
+        sock.release()
         undo.pop_all()
-    return sock
-
-
-def _connected(path: Path, seconds: float | None) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(seconds)
-        sock.connect(str(path))
-    except OSError:
-        sock.close()
-        raise
     return sock
 
 

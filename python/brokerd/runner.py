@@ -41,6 +41,9 @@ PROXY_SOCKET = f"{mounts.PROXY_PLACE}/proxy.sock"
 PROXY_MS = 10_000
 """The longest that a proxy may take until it listens. The tool's container is ready by then, and waits."""
 
+PROVING_S = 20
+"""How long a call waits for another thread's probe of the image."""
+
 SPARE_S = 5 + PROXY_MS // 1000
 """How much later than brokerd Podman ends a container: it matters only where brokerd is gone."""
 
@@ -193,9 +196,13 @@ class Runner:
         image = self.image()
         if not self._podman.has_image(image):
             raise ImageMissing("the tool image is not loaded")
-        with self._lock:
+        if not self._lock.acquire(timeout=PROVING_S):
+            raise RunnerUnavailable("it is still being tried whether the walls of a tool container hold")
+        try:
             if self._probed is None or self._probed[0] != image:
                 self._prove(image)
+        finally:
+            self._lock.release()
         return image
 
     def _prove(self, image: str) -> None:

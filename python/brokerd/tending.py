@@ -24,9 +24,14 @@ class Tending:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tending", daemon=True)
         self._told = ""
+        self._looked = threading.Event()
 
     def start(self) -> None:
         self._thread.start()
+
+    def first(self, *, seconds: float) -> bool:
+        """Wait for the end of the first round, so long at most; whether it has ended."""
+        return self._looked.wait(seconds)
 
     def stop(self, *, seconds: float = 5) -> None:
         """End the loop, and wait for a round that goes on, so long at most."""
@@ -35,7 +40,9 @@ class Tending:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._stop.wait(self._round() / 1000)
+            pause_ms = self._round()
+            self._looked.set()
+            self._stop.wait(pause_ms / 1000)
 
     def _round(self) -> int:
         """Do it once; return how long to wait. Anything that goes wrong is told once, and tried again."""

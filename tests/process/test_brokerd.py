@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from bxcore.errors import EXIT_CONFIG, EXIT_STATE
 from bxcore.wire import admin, state
 from bxcore.wire.admin import ApprovalEnding
 from bxcore.wire.tools import DataClass, DenyReason, ToolDenied, ToolFailed, ToolResult
+from tests.fakes.podman import Exchange
 from tests.process.brokerd_stack import Stack, silent, stack
 
 
@@ -205,6 +207,33 @@ def test_without_a_container_service_it_serves_and_denies_and_never_runs_on_the_
         away.rename(rig.podman.path)
         assert isinstance(rig.ask(), ToolResult)
         assert rig.status().denies is None
+
+
+def test_s5_a_container_service_that_trickles_keeps_nobody_from_asking(rig: Stack) -> None:
+    """brokerd serves, records the end of what was open, and denies, until the service answers as it should."""
+    rig.grant()
+    over = threading.Event()
+
+    def trickle(exchange: Exchange) -> bool:
+        exchange.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while not over.wait(1):
+            exchange.wfile.write(b" ")
+        exchange.close_connection = True
+        return True
+
+    for step in ("list", "exists"):
+        rig.podman.on(step, trickle)
+    try:
+        with rig.brokerd():
+            assert rig.status().denies is DenyReason.RUNNER_UNAVAILABLE
+            assert rig.ask().reason is DenyReason.RUNNER_UNAVAILABLE
+            assert rig.started == []
+            for step in ("list", "exists"):
+                rig.podman.on(step, lambda _: False)
+            over.set()
+            assert isinstance(rig.ask(), ToolResult)
+    finally:
+        over.set()
 
 
 def test_without_an_image_it_denies(rig: Stack) -> None:

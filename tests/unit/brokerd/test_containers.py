@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from brokerd.exited import Stop
 from brokerd.runnerfaults import NotAsAsked, PodmanAway, PodmanRefused, PodmanSlow, RunnerUnavailable
 from tests.fakes import plans
 from tests.fakes.plans import PLAN, work
-from tests.fakes.podman import Exchange, FakePodman
+from tests.fakes.podman import Action, Exchange, FakePodman
 
 BEFORE_THE_START = ("create", "init", "inspect", "attach")
 EVERY_STEP = (*BEFORE_THE_START, "start", "remove")
@@ -122,6 +122,82 @@ def test_s5_a_podman_that_hangs_is_given_up(
     service.on(step, lambda _: False)
     podman.sweep()
     assert service.containers == {}
+
+
+def trickle(data: bytes, over: threading.Event) -> Action:
+    """Answer with these bytes, one at a time: each read gets something before any timeout of its own."""
+
+    def answer(exchange: Exchange) -> bool:
+        for byte in data:
+            if over.wait(0.1):
+                break
+            exchange.wfile.write(bytes([byte]))
+        return hang_up(exchange)
+
+    return answer
+
+
+LONG = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n" + b" " * 500
+ENDLESS_HEADER = b"HTTP/1.1 101 UPGRADED\r\n" + b"X-Header: a value\r\n" * 50
+CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 90
+TRICKLES = {"body": LONG, "header": ENDLESS_HEADER, "chunks": CHUNKS}
+
+
+@pytest.mark.parametrize("how", TRICKLES)
+@pytest.mark.parametrize("step", EVERY_STEP)
+def test_s5_a_podman_that_trickles_is_given_up(
+    service: FakePodman, podman: Podman, step: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes in time, and the answer never does: the deadline is for all of it."""
+    monkeypatch.setattr(containers, "STEP_MS", 400)
+    monkeypatch.setattr(containers, "REMOVE_MS", 300)
+    over = threading.Event()
+    service.on(step, trickle(TRICKLES[how], over))
+    try:
+        if step in BEFORE_THE_START:
+            with pytest.raises(PodmanSlow):
+                podman.run(PLAN, work(), lambda: None)
+        else:
+            ended = podman.run(PLAN, work(), lambda: None)
+            assert ended.stop is (Stop.BROKEN if step == "start" else Stop.END)
+    finally:
+        over.set()
+    service.on(step, lambda _: False)
+    podman.sweep()
+    assert service.containers == {}
+
+
+@pytest.mark.parametrize("ask", ["list", "exists", "info"])
+def test_s5_what_is_asked_beside_a_call_is_given_up_as_well(
+    service: FakePodman, podman: Podman, ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers, "STEP_MS", 400)
+    over = threading.Event()
+    service.on(ask, trickle(LONG, over))
+    asks: dict[str, Callable[[], object]] = {
+        "list": podman.sweep,
+        "info": podman.places,
+        "exists": lambda: podman.has_image(PLAN.image),
+    }
+    try:
+        with pytest.raises(PodmanSlow):
+            asks[ask]()
+    finally:
+        over.set()
+
+
+def test_s5_a_sweep_that_takes_too_long_leaves_the_rest_to_the_next_one(
+    service: FakePodman, podman: Podman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        left = podman.ready(plans.shell("sleep 60"), plans.deadline())._running
+        left._sock.close()
+        left._api.close()
+    later = Podman(service.path, clock=plans.CLOCK, owner="test")
+    monkeypatch.setattr(containers, "SWEEP_MS", 0)
+    assert later.sweep() == containers.Swept(removed=0, left=3)
+    monkeypatch.undo()
+    assert later.sweep() == containers.Swept(removed=3, left=0)
 
 
 def test_s7_without_podman_nothing_runs(podman: Podman, service: FakePodman, effect: Path) -> None:

@@ -10,18 +10,19 @@ import attrs
 import pytest
 
 from brokerd import mounts, policy, results, tending
+from brokerd import runner as runner_module
 from brokerd.call import FRESH
 from brokerd.containers import Podman, Swept
 from brokerd.mounts import Mount, MountRefused
 from brokerd.probe import Held
 from brokerd.runner import order, protected_by
-from brokerd.runnerfaults import ImageMissing, PodmanAway, Unenforced
+from brokerd.runnerfaults import ImageMissing, PodmanAway, RunnerUnavailable, Unenforced
 from brokerd.tending import Tending
 from bxcore.ids import Hash32
 from bxcore.tools import TOOLS
 from bxcore.wire.tools import ToolFailed, ToolResult
 from tests.fakes import calls, plans
-from tests.fakes.podman import IMAGE
+from tests.fakes.podman import IMAGE, Exchange
 from tests.fakes.runnerplace import ALL_WALLS, Place, decided, probed, run
 
 
@@ -247,6 +248,44 @@ def test_tending_sweeps_and_proves(place: Place) -> None:
     assert runner.tend().removed == 1
     assert runner.held is not None
     service.close()
+
+
+def test_the_first_round_can_be_waited_for_and_need_not_be() -> None:
+    go_on = threading.Event()
+
+    def tend() -> Swept:
+        go_on.wait(20)
+        return Swept(removed=0, left=0)
+
+    loop = Tending(tend, every_ms=60_000)
+    loop.start()
+    assert not loop.first(seconds=0.05)
+    go_on.set()
+    assert loop.first(seconds=20)
+    loop.stop()
+
+
+def test_a_call_does_not_wait_for_ever_for_a_probe_that_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "PROVING_S", 0.05)
+    made, asked = place.runner(), threading.Event()
+    go_on = threading.Event()
+
+    def hold(_: Exchange) -> bool:
+        asked.set()
+        go_on.wait(20)
+        return False
+
+    place.service.on("info", hold)
+    first = threading.Thread(target=made.tend)
+    first.start()
+    try:
+        assert asked.wait(20)
+        with pytest.raises(RunnerUnavailable, match="still being tried"):
+            made.effects(calls.call(path=str(place.file)))
+    finally:
+        go_on.set()
+        first.join()
+    assert made.effects(calls.call(path=str(place.file))).image == IMAGE
 
 
 def test_tending_goes_on_after_anything_and_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
