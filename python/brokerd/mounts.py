@@ -2,10 +2,11 @@
 
 Reads: the file system, by lstat, readlink and O_PATH alone (nothing is opened for reading, so a FIFO cannot hold us,
 and a device notices nothing). Invariant (INV-9): what is mounted is the narrowest thing that the tool needs; it
-neither is, holds nor lies in anything protected, by path or by inode, so that a bind mount or a hard link is no way
-round. `resolve` follows every link, and what it returns is what policy judges; `plan` follows none, so what was
-swapped since is refused, and notes device and inode, which the wrapper in the container compares before it begins.
-Threads: any. Specified in docs/authority.md, "What a call sees of the host".
+neither is, holds nor lies in anything protected, by path, by its place on its file system or by inode, so that a bind
+mount or a hard link is no way round (`brokerd.protected` says of which kinds). `resolve` follows every link, and what
+it returns is what policy judges; `plan` follows none, so what was swapped since is refused, and notes device and inode,
+which the wrapper in the container compares before it begins. Threads: any. Specified in docs/authority.md, "What a call
+sees of the host".
 """
 
 import os
@@ -22,8 +23,6 @@ from brokerd.runnerfaults import RunnerUnavailable
 from bxcore import paths
 from bxcore.errors import BoxmakerError
 from bxcore.tools import Takes, ToolKind
-
-MAX_PATH = 4096
 
 IMAGE_PLACES = (
     *("/bin", "/sbin", "/lib", "/lib64", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64"),
@@ -98,12 +97,10 @@ def resolve(asked: str, kind: ToolKind) -> str:
         raise Unresolvable("path: nothing below /proc, /sys or /dev can be opened")
     real = links.follow(asked).real
     try:
-        size = len(real.encode())
-    except UnicodeEncodeError:
-        raise Unresolvable("path: leads to a name that is not UTF-8") from None
-    if size > MAX_PATH or any(ord(character) < 32 or ord(character) == 127 for character in real):
-        raise Unresolvable("path: leads to a name that is too long or holds control characters")
-    return real
+        return paths.check(real)
+    except paths.BadPath:
+        why = "path: leads to a name that is too long, is not UTF-8, or holds control characters or line ends"
+        raise Unresolvable(why) from None
 
 
 # -- what is mounted ----------------------------------------------------------------------------
@@ -184,7 +181,7 @@ def _check_identity(source: str, found: list[os.stat_result], protected: Protect
         raise MountRefused("this file system belongs to the kernel")
     if table.holds_mounts(source):
         raise MountRefused("another file system is mounted below this directory")
-    if protected.touches(source, [identity(one) for one in found]):
+    if protected.touches(source, [identity(one) for one in found]) or protected.shows(source, table):
         raise MountRefused("this path is, holds or lies in something of Boxmaker's own")
     if stat.S_ISDIR(found[-1].st_mode):
         if protected.has_second_names(found[-1].st_dev):

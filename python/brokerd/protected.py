@@ -1,14 +1,16 @@
 """What no container may ever see, whatever a grant says, and how it is recognised under another name.
 
-Reads: the file system and /proc/self/mountinfo, anew at each question. Two names of one thing are found by
-device and inode: of every directory on the way (a bind mount has the inodes of what it shows), and of every file
-below the protected directories (a hard link has the inode of its other name). Threads: any.
+Reads: the file system and the mount table, anew at each question. Two names of one thing are found by where they lie
+on their file system (a bind mount shows a part of one, however deep), by the device and inode of every directory on
+the way, and of every file below the protected directories (a hard link has the inode of its other name). Not found is
+what a file system shows as its own while it keeps it in another one: an overlay, a network share. Threads: any.
 """
 
+import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -19,7 +21,11 @@ from bxcore.settings.brokerd import BrokerdSettings
 Identity = tuple[int, int]
 """Device and inode: the same for two names of one thing."""
 
+Spot = tuple[str, str]
+"""A file system, and where on it: the same for a path and for what a bind mount calls it."""
+
 _MOUNTINFO = "/proc/self/mountinfo"
+_MOUNT_ID = re.compile(r"^mnt_id:\t(\d+)$", re.MULTILINE)
 
 # File systems whose files are the kernel's answers, wherever they are mounted.
 _KERNELS = frozenset(
@@ -40,19 +46,37 @@ class MountTable:
 
     points: frozenset[str]
     kernels: frozenset[int]
+    shows: Mapping[int, tuple[str, str, str]]
+    """By the number of a mount: the file system, which part of it, and at which path."""
 
     @classmethod
     def read(cls) -> "MountTable":
         """Return the table of this moment."""
-        points, kernels = set[str](), set[int]()
-        for line in Path(_MOUNTINFO).read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        kernels, shows = set[int](), dict[int, tuple[str, str, str]]()
+        # Not splitlines: names may hold the line ends of Unicode, and only real ones are escaped.
+        for line in Path(_MOUNTINFO).read_bytes().decode("utf-8", "surrogateescape").split("\n")[:-1]:
             fields, _, kind = line.partition(" - ")
-            _, _, device, _, point = fields.split(" ")[:5]
-            points.add(_OCTAL.sub(lambda match: chr(int(match[1], 8)), point))
+            number, _, device, root, point = fields.split(" ")[:5]
+            shows[int(number)] = (device, _unescaped(root), _unescaped(point))
             if kind.split(" ")[0] in _KERNELS:
                 major, minor = device.split(":")
                 kernels.add(os.makedev(int(major), int(minor)))
-        return cls(points=frozenset(points), kernels=frozenset(kernels))
+        points = frozenset(point for _, _, point in shows.values())
+        return cls(points=points, kernels=frozenset(kernels), shows=shows)
+
+    def spot(self, path: str) -> Spot | None:
+        """Return where a path without links really lies; None where there is nothing that can be looked at.
+
+        Raises OSError where that is not in the table.
+        """
+        number = _mount_of(path)
+        if number is None:
+            return None
+        device, root, point = self.shows.get(number, ("", "", ""))
+        if not device or not paths.below(path, point):
+            raise OSError(errno.ESTALE, "the mount table changed")
+        inside = path if point == "/" else path[len(point) :]
+        return device, (root.rstrip("/") + inside).rstrip("/") or "/"
 
     def is_kernels(self, device: int) -> bool:
         """Whether the files of this device are the kernel's answers."""
@@ -95,6 +119,14 @@ class Protected:
                 return True
         return False
 
+    def shows(self, source: str, table: MountTable) -> bool:
+        """Whether `source` is, holds or lies in something protected, by any mount. OSError where nobody knows."""
+        spot = table.spot(source)
+        if spot is None:
+            raise FileNotFoundError(errno.ENOENT, "it is gone")
+        ours = [table.spot(os.path.realpath(path)) for path in (*self.whole, *self.places)]
+        return any(one is not None and _same_place(spot, one) for one in ours)
+
     def holds(self, wanted: Identity) -> bool:
         """Whether a file with this identity is, or lies in, something protected. OSError where that cannot be seen."""
         return any(identity(found) == wanted for found in self._files())
@@ -116,6 +148,28 @@ class Protected:
                     todo.append(entry.path)
                 elif (found := _seen(entry)) is not None:
                     yield found
+
+
+def _same_place(one: Spot, other: Spot) -> bool:
+    return one[0] == other[0] and (paths.below(one[1], other[1]) or paths.below(other[1], one[1]))
+
+
+def _mount_of(path: str) -> int | None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = _MOUNT_ID.search(Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii"))
+    finally:
+        os.close(fd)
+    if found is None:
+        raise OSError(errno.ENOSYS, "the kernel does not say which mount a file is on")
+    return int(found[1])
+
+
+def _unescaped(field: str) -> str:
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
 
 
 def _seen(what: "Path | os.DirEntry[str]") -> os.stat_result | None:

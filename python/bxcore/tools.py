@@ -122,18 +122,18 @@ _ALL = (
 TOOLS: Mapping[str, ToolKind] = MappingProxyType({kind.name: kind for kind in _ALL})
 
 
-def parse(tool: str, untrusted_arguments: str) -> object:
+def parse(tool: str, untrusted_arguments: str, *, most_bytes: int = MAX_ARGUMENT_BYTES) -> object:
     """Return the model's JSON text as an object of the tool's arguments class, or raise BadArguments.
 
-    KeyError for a tool that does not exist: names are exact.
+    KeyError for a tool that does not exist: names are exact. `most_bytes` is for who wrote the text himself.
     """
     kind = TOOLS[tool].arguments
     try:
         untrusted = untrusted_arguments.encode()
     except UnicodeEncodeError:
         raise BadArguments("expected Unicode text, got a lone surrogate") from None
-    if len(untrusted) > MAX_ARGUMENT_BYTES:
-        raise BadArguments(f"expected at most {MAX_ARGUMENT_BYTES} bytes, got {len(untrusted)}")
+    if len(untrusted) > most_bytes:
+        raise BadArguments(f"expected at most {most_bytes} bytes, got {len(untrusted)}")
     try:
         value = strictjson.loads(untrusted)
     except BadMessage as error:

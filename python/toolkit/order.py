@@ -17,6 +17,10 @@ MOST_BYTES = 1_048_576
 """Of the line; brokerd's own frame is no longer."""
 
 
+MOST_ARGUMENT_BYTES = tools.MAX_ARGUMENT_BYTES + 2 * paths.MAX_BYTES
+"""The path in them is the resolved one: longer than what the model wrote, and each of its bytes may be escaped."""
+
+
 class Misuse(Exception):
     """The line is not an order. Only brokerd writes these, so the two were built apart. Exit code 2."""
 
@@ -61,7 +65,7 @@ def _order(given: Mapping[str, Any]) -> Order:
     tool, proxy = _text(given["tool"]), given["proxy"]
     return Order(
         tool=tool,
-        arguments=tools.parse(tool, strictjson.dumps(given["arguments"]).decode()),
+        arguments=tools.parse(tool, strictjson.dumps(given["arguments"]).decode(), most_bytes=MOST_ARGUMENT_BYTES),
         mounts=tuple(_mount(_object(mount, "path", "device", "inode")) for mount in given["mounts"]),
         proxy=None if proxy is None else paths.check(_text(proxy)),
     )

@@ -198,15 +198,14 @@ BIND = """
 import json, os, subprocess, sys
 sys.path[:0] = [{python!r}, {root!r}]
 subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-subprocess.run(["mount", "--bind", {ours!r}, {alias!r}], check=True)
+subprocess.run(["mount", "--bind", {shown!r}, {alias!r}], check=True)
 from pathlib import Path
 from brokerd import mounts
 from brokerd.protected import Protected
 from tests.fakes import calls
 ours = Protected(whole=(Path({ours!r}),))
 said = []
-for tool, path in (("read_file", {alias!r} + "/a.toml"), ("list_directory", {alias!r}), ("shell", {above!r}),
-                   ("write_file", {alias!r} + "/new")):
+for tool, path in {asked!r}:
     try:
         mounts.plan(calls.call(tool, path=path), ours)
         said.append("planned")
@@ -217,14 +216,20 @@ print(json.dumps(said))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts; by inodes alone it is tested in test_mounts.py")
-def test_p11_a_bind_mount_of_ours_elsewhere_is_no_way_round(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [".", "deep/er"])
+def test_p11_a_bind_mount_of_ours_elsewhere_is_no_way_round(tmp_path: Path, part: str) -> None:
     ours, above = tmp_path / "grants", tmp_path / "granted"
     alias = above / "alias"
-    ours.mkdir()
+    (ours / "deep" / "er").mkdir(parents=True)
     alias.mkdir(parents=True)
-    (ours / "a.toml").write_text("x")
-    given = {"python": str(PYTHON), "root": str(PYTHON.parent), "ours": str(ours), "alias": str(alias)}
-    program = BIND.format(**given, above=str(above))
+    for directory in (ours, ours / part):
+        (directory / "a.toml").write_text("x")
+    asked = (
+        *(("read_file", f"{alias}/a.toml"), ("list_directory", f"{alias}"), ("write_file", f"{alias}/new")),
+        ("shell", f"{above}"),
+    )
+    given = {"python": str(PYTHON), "root": str(PYTHON.parent), "ours": str(ours), "shown": str(ours / part)}
+    program = BIND.format(**given, alias=str(alias), asked=asked)
     done = subprocess.run(
         ["unshare", "--mount", sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,7 +106,10 @@ def test_p5_a_magic_link_is_not_followed(granted: Path, target: str) -> None:
         planned("read_file", path)
 
 
-@pytest.mark.parametrize("name", [b"not-utf8-\xff", b"line\nend", b"bell\x07"])
+@pytest.mark.parametrize(
+    "name",
+    [b"not-utf8-\xff", b"line\nend", b"bell\x07", *map(str.encode, ("c1\x9b31m", "line\u2028", "paragraph\u2029"))],
+)
 def test_p6_a_link_to_a_name_that_cannot_be_shown_is_refused(granted: Path, name: bytes) -> None:
     (granted / "link").symlink_to(os.fsdecode(name))
     with pytest.raises(Unresolvable, match="name"):
@@ -396,6 +400,38 @@ def test_a_bind_mount_of_ours_is_seen_by_its_inodes(home: Path, ours: Protected)
     assert ours.touches("/elsewhere", [*way[:1], grants]), "shows ours"
     assert ours.touches("/elsewhere/x", [*way[:1], grants, (1, 2)]), "lies in ours"
     assert not ours.touches("/elsewhere/x", [*way[:1], (1, 2), (1, 3)])
+
+
+def _shown_at(alias: str, of: Path) -> MountTable:
+    """Return the table of a machine where `of` is mounted at `alias` as well: the numbers are the kernel's own."""
+    table = MountTable.read()
+    device, where = table.spot(str(of)) or ("", "")
+    number = protected._mount_of(alias)
+    assert number is not None
+    return attrs.evolve(table, shows={**table.shows, number: (device, where, alias)})
+
+
+@pytest.mark.parametrize("part", ["grants", "grants/deep/er", "grants/deep/er/a.toml", ""])
+def test_p11_a_bind_mount_of_any_part_of_ours_is_seen_by_its_place(home: Path, part: str) -> None:
+    """Also of a directory below one of ours, which has none of the inodes that we know."""
+    (home / "grants/deep/er").mkdir(parents=True)
+    (home / "grants/deep/er/a.toml").write_text("x")
+    (own,) = [path for path in MountTable.read().points if path == "/proc"]
+    table = _shown_at(own, home / part)
+    alone = Protected(whole=(home / "grants",))
+    assert alone.shows(own, table)
+    assert not alone.shows(own, _shown_at(own, home / "audit"))
+    assert not Protected(whole=()).shows(own, table)
+
+
+def test_a_place_is_on_its_file_system_whatever_its_path(home: Path) -> None:
+    table = MountTable.read()
+    spot = table.spot(str(home))
+    assert spot is not None
+    assert table.spot(str(home / "grants")) == (spot[0], f"{spot[1]}/grants")
+    assert table.spot(str(home / "nowhere")) is None
+    with pytest.raises(OSError, match="changed"):
+        attrs.evolve(table, shows={}).spot(str(home))
 
 
 TABLE = """22 1 254:0 / / rw - ext4 /dev/vda rw

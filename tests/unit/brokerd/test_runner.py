@@ -18,6 +18,7 @@ from brokerd.probe import Held
 from brokerd.runner import order, protected_by
 from brokerd.runnerfaults import ImageMissing, PodmanAway, RunnerUnavailable, Unenforced
 from brokerd.tending import Tending
+from bxcore import paths, tools
 from bxcore.ids import Hash32
 from bxcore.tools import TOOLS
 from bxcore.wire.tools import ToolFailed, ToolResult
@@ -127,6 +128,23 @@ def test_the_order_is_the_one_that_the_wrapper_reads(place: Place) -> None:
     assert [(mount.path, mount.device, mount.inode) for mount in read.mounts] == [(str(place.file), 3, 2**64 - 1)]
     fetch = wrapper.read(order(calls.call("http_fetch"), (place.egress.mount,))[:-1])
     assert (fetch.mounts, fetch.proxy) == ((), "/egress/proxy.sock")
+
+
+def test_arguments_that_just_fitted_still_do_with_the_longest_path_that_they_may_lead_to(place: Place) -> None:
+    """A write at the limit, through a short link to a name that is all quotation marks."""
+    from toolkit import order as wrapper
+
+    empty = calls.call("write_file", text='{"path":"/l","content":""}')
+    size = len(tools.canonical(empty.arguments))
+    content = "x" * (tools.MAX_ARGUMENT_BYTES - size)
+    call = calls.call("write_file", text=f'{{"path":"/l","content":"{content}"}}')
+    assert len(tools.canonical(call.arguments)) == tools.MAX_ARGUMENT_BYTES
+    real = ("/" + '"' * 255) * 16
+    assert len(real) == paths.MAX_BYTES
+    line = order(attrs.evolve(call, path=real), ())
+    read = wrapper.read(line[:-1])
+    assert tools.asked_path(read.arguments) == real
+    assert len(line) <= wrapper.MOST_BYTES
 
 
 def test_the_wrapper_is_told_the_path_that_was_decided_not_the_asked_one(place: Place) -> None:
