@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bxcore import tools
-from toolkit import beneath, order, textfile
+from toolkit import beneath, order, ownmemory, textfile
 from toolkit.leash import Leash
 from toolkit.order import Misuse, Order, ToolError
 from toolkit.place import Place
@@ -47,6 +47,7 @@ def _obey() -> int:
     line = read_line(0)
     if line is None:
         return MISUSE
+    ownmemory.close()
     leash = Leash(0)
     leash.start()
     asked = order.read(line)

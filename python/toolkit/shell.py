@@ -2,10 +2,12 @@
 
 The only tool code that starts a program. The command and what it starts run in a process group of
 their own, which is killed at the end, at the time limit, beyond the output limit, and with the leash.
-What left that group ends with the container. The environment is the three variables below.
+What left that group ends with the container. It cannot look into this process (toolkit.ownmemory), and its
+memory is bounded, shared or not. The environment is the three variables below.
 """
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -23,6 +25,9 @@ MOST_OUTPUT_BYTES = 16 * 1024 * 1024
 """After these the command is stopped: nobody reads them, and something is wrong."""
 
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108 - the container's own
+
+_PROGRAMS_BYTES = 128 * 1024 * 1024
+"""What a program of the image maps beside its data: its own text, libraries, what its threads reserve."""
 
 _DEFAULT_MS = toolarguments.default_of(Shell, "timeout_ms")
 _TICK_MS = 50
@@ -69,17 +74,31 @@ def run(asked: Shell, place: Place) -> str:
     os.close(directory)
     limit_ms = asked.timeout_ms or _DEFAULT_MS
     output = Output(most=(place.most_chars - 300) // 2)
-    command = subprocess.Popen(
-        ["/bin/sh", "-c", asked.command],
+    with place.leash.holding(lambda: _start(asked.command)) as command:
+        stopped = _follow(command, output, limit_ms)
+    with command:
+        command.wait()  # it was killed, if it had not ended
+    return _report(command.returncode, stopped, output)
+
+
+def _start(command: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        _within_limits(command),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=ENVIRONMENT,
         start_new_session=True,
     )
-    with command, place.leash.holding(command.pid):
-        stopped = _follow(command, output, limit_ms)
-    return _report(command.returncode, stopped, output)
+
+
+def _within_limits(command: str) -> list[str]:
+    """Return the program that runs the command line, with that memory bounded which RLIMIT_DATA leaves out: shared."""
+    most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if most == resource.RLIM_INFINITY:
+        return ["/bin/sh", "-c", command]
+    bound = f'ulimit -v {(most + _PROGRAMS_BYTES) // 1024} && exec /bin/sh -c "$1"'
+    return ["/bin/sh", "-c", bound, "sh", command]
 
 
 def _follow(command: "subprocess.Popen[bytes]", output: Output, limit_ms: int) -> str | None:

@@ -217,6 +217,46 @@ def test_a_directory_for_a_shell_is_the_only_other_place_to_write(real: RealRunn
     assert json.loads(ended.stdout)["writable"] == sorted(["/tmp", str(real.files)])
 
 
+INTO_THE_TOOL = """
+import os
+def tried(name, act):
+    try:
+        act()
+    except OSError as error:
+        print(name, error.strerror)
+    else:
+        print(name, "DONE")
+for name in ("mem", "environ", "maps", "fd/1", "cwd", "root", "auxv"):
+    tried(name, lambda: os.open("/proc/1/" + name, os.O_RDONLY))
+tried("mem to write", lambda: os.open("/proc/1/mem", os.O_RDWR))
+tried("descriptors", lambda: os.listdir("/proc/1/fd"))
+tried("own memory", lambda: os.open("/proc/self/mem", os.O_RDWR))
+"""
+
+
+def test_s6_a_command_cannot_look_into_the_tool_that_runs_it(real: RealRunner) -> None:
+    """They are one user: else a command could write its own answer, or end as it likes, beside the wrapper's back."""
+    (real.files / "into.py").write_text(INTO_THE_TOOL)
+    real.give(real.files / "into.py")
+    first, *said = real.shell("python3 -I -S into.py").splitlines()
+    assert first == "[exit code 0]"
+    assert said.pop() == "own memory DONE", "what it may do to itself shows that the attempts are real ones"
+    assert len(said) == 9
+    assert [line for line in said if not line.endswith("Permission denied")] == []
+
+
+def test_s6_memory_that_is_shared_is_bounded_as_well(real: RealRunner) -> None:
+    """The limit on a process's data does not count it."""
+    bound = realrunner.SMALL.memory_bytes + 128 * MIB
+    said = real.shell(
+        f"ulimit -H -v; python3 -I -S -c 'import mmap; mmap.mmap(-1, {bound})'; "
+        "python3 -I -S -c 'import mmap; mmap.mmap(-1, 1 << 25); print(\"taken\")'"
+    ).splitlines()
+    assert said[1] == str(bound // 1024)
+    assert "Cannot allocate memory" in said[-2]
+    assert said[-1] == "taken"
+
+
 def test_the_probe_finds_the_walls_and_says_which_limits_hold(real: RealRunner) -> None:
     real.runner.tend()
     held = real.runner.held

@@ -1,6 +1,7 @@
 """shell: what the command prints and how it ended; nothing of it outlives the call, whatever it tries."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,36 @@ def test_s6_the_file_size_limit_is_named(tmp_path: Path) -> None:
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)); {orders.ENTRY}"
     ended = shell(tmp_path, "exec head -c 20000 /dev/zero > file", entry=limited)
     assert ended.text == "[ended by the limit on the size of a file]"
+
+
+DATA = 256 * 1024 * 1024
+LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_DATA, ({DATA}, {DATA})); {orders.ENTRY}"
+
+
+@pytest.mark.parametrize(("mib", "works"), [(64, True), (1_024, False)])
+def test_s6_memory_that_is_shared_is_bounded_as_well(tmp_path: Path, mib: int, works: bool) -> None:
+    """RLIMIT_DATA, the tool's own limit, does not count it."""
+    take = f"import mmap; mmap.mmap(-1, {mib} << 20); print('taken')"
+    ended = shell(tmp_path, f'{sys.executable} -I -S -c "{take}"', entry=LIMITED)
+    assert ("taken" in ended.text, "Cannot allocate memory" in ended.text) == (works, not works)
+
+
+@pytest.mark.parametrize("command", SAID)
+def test_s6_the_bound_changes_nothing_of_what_a_command_says(tmp_path: Path, command: str) -> None:
+    assert shell(tmp_path, SAID[command][0], entry=LIMITED).text.replace("sh: 1:", "") == shell(
+        tmp_path, SAID[command][0]
+    ).text.replace("sh: 1:", "")
+
+
+def test_s6_the_bound_cannot_be_raised(tmp_path: Path) -> None:
+    ended = shell(tmp_path, "ulimit -v; ulimit -H -v", entry=LIMITED)
+    assert ended.lines[1:] == [str((DATA + 128 * 1024 * 1024) // 1024)] * 2
+
+
+def test_a_command_finds_the_tool_closed_that_started_it(tmp_path: Path) -> None:
+    """What that means to a command is seen with a container's user: tests/container/test_isolation_real.py."""
+    asked = "code = main(); import ctypes; sys.exit(code or 7 + ctypes.CDLL(None).prctl(3))"
+    assert shell(tmp_path, "true", entry=orders.ENTRY.replace("sys.exit(main())", asked)).code == 7
 
 
 def test_s6_where_no_process_can_be_started_it_is_an_error(tmp_path: Path) -> None:
