@@ -131,7 +131,8 @@ def parse(file_name: str, content: bytes) -> Grant:
     `file_name` is the name alone, without directories: its stem is the grant's id.
     """
     name = shown(file_name)
-    faults = [] if _names_a_grant(file_name) else [GrantFault(file=name, line=0, text=_NAME_FORM)]
+    wrong = _wrong_name(file_name)
+    faults = [] if wrong is None else [GrantFault(file=name, line=0, text=f"{_NAME_FORM}; {wrong}")]
     try:
         file = GrantFile(tomlfile.parse(name, content))
     except tomlfile.BadToml as error:
@@ -147,8 +148,25 @@ def parse(file_name: str, content: bytes) -> Grant:
 _NAME_FORM = "expected a name of 1 to 64 characters of a-z, 0-9 and -, not starting with -, and then .toml"
 
 
-def _names_a_grant(file_name: str) -> bool:
-    return file_name.endswith(SUFFIX) and _ID.fullmatch(file_name.removesuffix(SUFFIX)) is not None
+def _wrong_name(file_name: str) -> str | None:
+    """Say which rule the name of a file breaks, None for a good one."""
+    stem = file_name.removesuffix(SUFFIX)
+    if stem == file_name:
+        return "it does not end in .toml, in small letters"
+    if _ID.fullmatch(stem):
+        return None
+    if strange := next((character for character in stem if not _ID.fullmatch(f"a{character}")), None):
+        return f"it holds {_kind_of(strange)}"
+    if stem.startswith("-"):
+        return "it starts with -"
+    return f"it has {len(stem)} characters before .toml"
+
+
+def _kind_of(character: str) -> str:
+    if character.isupper():
+        return "a capital letter"
+    named = {" ": "a space", ".": "another dot", "_": "an underscore"}
+    return named.get(character, "another character")
 
 
 # -- the keys ---------------------------------------------------------------------------------
@@ -251,6 +269,14 @@ def _tool(value: object) -> ToolKind:
     return TOOLS[value]
 
 
+_ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("allow", "allowed", "always", "yes"), "auto"),
+    **dict.fromkeys(("approve", "confirm", "prompt"), "ask"),
+    **dict.fromkeys(("block", "forbid", "never", "no"), "deny"),
+}
+"""What other programs call a mode."""
+
+
 def _one_of(kind: type[Enum]) -> str:
     return "one of " + ", ".join(f'"{member.value}"' for member in kind)
 
@@ -260,9 +286,17 @@ def _member(kind: type[E]) -> Callable[[object], E]:
         for member in kind:
             if type(value) is str and value == member.value:
                 return member
-        raise Wrong(f"expected {_one_of(kind)}, got {'another text' if type(value) is str else tomlfile.word(value)}")
+        got = f"another text{_meant(kind, value)}" if type(value) is str else tomlfile.word(value)
+        raise Wrong(f"expected {_one_of(kind)}, got {got}")
 
     return read
+
+
+def _meant(kind: type[Enum], written: str) -> str:
+    values = [member.value for member in kind]
+    near = [value for value in values if value == _ELSEWHERE.get(written.lower())]
+    near += difflib.get_close_matches(written.lower(), values, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _truth(value: object) -> bool:

@@ -105,6 +105,8 @@ def host(text: str) -> str:
 
 def rule(text: str) -> HostRule:
     """Return a host of a grant: `name`, `name:port`, `*.name` or `*.name:port`; 443 where no port is written."""
+    if "/" in text:
+        raise BadHost("expected a host's name only, without https:// and without a path")
     name, colon, port = text.partition(":")
     wildcard = name.startswith("*.")
     checked = host(name.removeprefix("*."))

@@ -52,6 +52,9 @@ _WORDS: Mapping[type, str] = {
     time: "a time",
 }
 
+_BARE = re.compile(r"(?<=[=\[,{])[ \t]*(?P<word>[A-Za-z/*][^\s,\]}#\"']*)")
+"""A word where a value begins: nothing that TOML knows but true, false, inf and nan."""
+
 
 @attrs.frozen
 class Document:
@@ -165,13 +168,28 @@ def _syntax_fault(text: str, error: Exception) -> tuple[int, str]:
         return _clash(text), what
     if "'\\x00'" in what and "\0" not in text:
         what = "the file ends inside a value"  # the reader sees a NUL there
-    return _line_of_fault(text, error) if isinstance(error, ParseError) else 1, what
+    if not isinstance(error, ParseError):
+        return 1, what
+    line, column = _place_of_fault(text, error)
+    bare = _is_bare(text.split("\n")[line - 1], column)
+    return line, "a text needs quotes; only numbers, times, true and false stand without" if bare else what
 
 
-def _line_of_fault(text: str, error: ParseError) -> int:
+def _is_bare(line: str, column: int) -> bool:
+    """Whether what the reader stumbled over at `column` is a text without quotes."""
+    for found in _BARE.finditer(line):
+        before = line[: found.start("word")]
+        if found.start("word") <= column <= found.end("word"):
+            return before.count('"') % 2 == before.count("'") % 2 == 0
+    return False
+
+
+def _place_of_fault(text: str, error: ParseError) -> tuple[int, int]:
+    """Return the line of the fault, and how many characters stand before it there."""
     # The reader's own lines end at every character that Unicode calls a line end; an editor's do not.
     before = text.splitlines(keepends=True)[: error.line - 1]
-    return text.count("\n", 0, sum(len(line) for line in before) + error.col) + 1
+    place = sum(len(line) for line in before) + error.col
+    return text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place) - 1
 
 
 def _clash(text: str) -> int:

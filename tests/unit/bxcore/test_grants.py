@@ -128,7 +128,7 @@ x = 1
         "1: tool: missing; expected the name of a tool",
         '1: max_taint: missing; expected one of "public", "private", "secret"',
         "2: tol: unknown key; did you mean tool?",
-        '3: mode: expected one of "auto", "ask", "deny", got another text',
+        '3: mode: expected one of "auto", "ask", "deny", got another text; did you mean auto?',
         "4: max_tant: unknown key; did you mean max_taint?",
         "5: untrusted: expected true or false, got a whole number",
         "6: expires: expected a date and time with its zone, as 2026-12-31T00:00:00Z, got a day without a time",
@@ -163,7 +163,8 @@ ONE_LINE: dict[str, tuple[str, str]] = {
     "G4 number for truth": ("untrusted = 0", "untrusted: expected true or false, got a whole number"),
     "G4 text for truth": ('untrusted = "false"', "untrusted: expected true or false, got text"),
     "G4 truth for text": ("result_class = true", f"{NO_CLASS} true or false"),
-    "G4 class in capitals": ('result_class = "Public"', f"{NO_CLASS} another text"),
+    "G4 class in capitals": ('result_class = "Public"', f"{NO_CLASS} another text; did you mean public?"),
+    "G4 no class at all": ('result_class = "mine"', f"{NO_CLASS} another text"),
     "G4 list for a class": ('result_class = ["public"]', f"{NO_CLASS} a list"),
     "secret": ('secret = "canary"', "secret: no tool takes a secret yet; the file may not set one"),
     "secret of a wrong type": ("secret = 1", "secret: no tool takes a secret yet; the file may not set one"),
@@ -386,6 +387,51 @@ FILE_NAMES = ["", ".toml", "A.toml", "a_b.toml", "-a.toml", "a.b.toml", "a.TOML"
 def test_a_file_name_that_is_no_id_is_refused(name: str) -> None:
     [fault] = faults(SHORT, name)
     assert fault.startswith("0: expected a name of 1 to 64 characters of a-z, 0-9 and -")
+
+
+WRONG_NAMES = {
+    "a.TOML": "it does not end in .toml, in small letters",
+    "Notes.toml": "it holds a capital letter",
+    "my notes.toml": "it holds a space",
+    "my_notes.toml": "it holds an underscore",
+    "notes.old.toml": "it holds another dot",
+    "n\u00f6tes.toml": "it holds another character",
+    "-notes.toml": "it starts with -",
+    f"{'a' * 65}.toml": "it has 65 characters before .toml",
+}
+
+
+@pytest.mark.parametrize(("name", "rule"), WRONG_NAMES.items(), ids=WRONG_NAMES.values())
+def test_a_file_name_is_refused_with_the_rule_that_it_breaks(name: str, rule: str) -> None:
+    (fault,) = faults(SHORT, name)
+    assert fault.endswith(f"and then .toml; {rule}")
+
+
+@pytest.mark.parametrize(("written", "meant"), [("allow", "auto"), ("Ask", "ask"), ("block", "deny"), ("dny", "deny")])
+def test_a_mode_by_another_name_is_told_the_one_that_there_is(written: str, meant: str) -> None:
+    wrong = SHORT.replace('"ask"', f'"{written}"')
+    assert faults(wrong) == [f'2: mode: expected one of "auto", "ask", "deny", got another text; did you mean {meant}?']
+
+
+NO_QUOTES = "not TOML: a text needs quotes; only numbers, times, true and false stand without"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("tool = read_file", NO_QUOTES),
+        ("tool = tomorrow", NO_QUOTES),
+        ("untrusted = fals", NO_QUOTES),
+        ("constraints.paths = [/srv/notes]", NO_QUOTES),
+        ('constraints.paths = ["/srv/notes", /srv/b]', NO_QUOTES),
+        ("constraints = {hosts = [*.example.org]}", NO_QUOTES),
+        ('tool = "read_file" x', "not TOML: Unexpected character: 'x'"),
+        ('tool = "a b = c" d', "not TOML: Unexpected character: 'd'"),
+        ("tool =", "not TOML: Unexpected character: '\\n'"),
+    ],
+)
+def test_a_text_without_quotes_is_told_that_it_needs_them(line: str, told: str) -> None:
+    assert faults(f"# head\n{line}\n") == [f"2: {told}"]
 
 
 def test_a_file_name_is_shown_so_that_nothing_in_it_hides() -> None:

@@ -118,6 +118,12 @@ def test_a_host_that_no_grant_may_name(text: str) -> None:
         hosts.rule(text)
 
 
+@pytest.mark.parametrize("text", ["https://example.org/", "http://example.org", "example.org/x", "//example.org"])
+def test_a_whole_address_in_the_place_of_a_host_is_told_so(text: str) -> None:
+    with pytest.raises(BadHost, match="a host's name only, without https:// and without a path"):
+        hosts.rule(text)
+
+
 @pytest.mark.parametrize("text", ["*.bbc.co.uk", "*.somebody.github.io", "*.example.com", "*.web.de", "co.uk", "com"])
 def test_a_wildcard_below_a_name_of_somebody_is_taken_and_a_plain_name_always(text: str) -> None:
     assert hosts.rule(text).wildcard == text.startswith("*")
