@@ -6,6 +6,8 @@ paste looks like there. Writes: the history file, mode 0600; a failure is told o
 """
 
 import contextlib
+import io
+import locale
 import os
 import select
 import signal
@@ -33,6 +35,7 @@ def find_readline(environ: Mapping[str, str]) -> ModuleType | None:
     """Return the readline module where this terminal can use it."""
     if environ.get("TERM", "dumb") == "dumb":
         return None
+    _speak_utf8()
     try:
         import readline  # late: it reads the owner's inputrc and prepares the terminal
     except ImportError:
@@ -42,6 +45,17 @@ def find_readline(environ: Mapping[str, str]) -> ModuleType | None:
     return readline
 
 
+def _speak_utf8() -> None:
+    """Let readline read what Python reads.
+
+    Under LC_ALL=C, and under a locale that is not installed, Python speaks UTF-8 all the same; the C library, by
+    which readline goes, would take each byte for a character.
+    """
+    if (sys.stdin.encoding or "").lower().replace("-", "") == "utf8" and locale.nl_langinfo(locale.CODESET) != "UTF-8":
+        with contextlib.suppress(locale.Error):  # a C library without it: such letters are then typed blindly
+            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+
+
 class Editor:
     """Asks for messages on standard input and output, which must be a terminal."""
 
@@ -49,12 +63,14 @@ class Editor:
         self._readline = readline
         self._history = history
         self._begun = ""
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="surrogateescape")  # a byte that is no text must not end the conversation
         if readline is not None:
             readline.set_auto_history(False)
             for binding in _BINDINGS:
                 readline.parse_and_bind(binding)
             for entry in history.load():
-                readline.add_history(entry)
+                self._recall(entry)
 
     def ask(self, prompt: str, more: str) -> str:
         """Return one message; lines that end in a backslash go on. Raises EOFError, KeyboardInterrupt."""
@@ -72,9 +88,14 @@ class Editor:
 
     def remember(self, text: str) -> None:
         """Put `text` into the history."""
-        if self._readline is not None:
-            self._readline.add_history(text)
+        self._recall(text)
         self._history.add(text)
+
+    def _recall(self, text: str) -> None:
+        if self._readline is not None:
+            # What the locale cannot spell (a UnicodeEncodeError is a ValueError) is only not there to come back to.
+            with contextlib.suppress(ValueError):
+                self._readline.add_history(text)
 
     def _read(self, prompt: str) -> str:
         with signals_noticed():

@@ -287,3 +287,31 @@ def test_zeros_at_the_end_of_the_history_harm_nothing(tmp_path: Path) -> None:
         screen.expect(PROMPT)
         screen.send(UP + ENTER)
         screen.expect("<<'before'>>.*" + PROMPT)
+
+
+# -- locales ----------------------------------------------------------------------------------------------------------
+
+LOCALES = {
+    "C": {"LC_ALL": "C"},
+    "POSIX": {"LC_ALL": "POSIX"},
+    "one that is not installed": {"LC_ALL": "xx_YY.UTF-8"},
+    "ASCII and nothing else": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "UTF-8": {},
+}
+
+
+@pytest.mark.parametrize("more", LOCALES.values(), ids=LOCALES.keys())
+def test_no_locale_lets_what_is_typed_end_the_conversation(tmp_path: Path, more: dict[str, str]) -> None:
+    with (
+        FakeLoopd(tmp_path, {channel.UserMessage: echoing}) as fake,
+        on_terminal(tmp_path, "chat", more=more) as screen,
+    ):
+        screen.expect(PROMPT)
+        screen.send("Grüße, 東京" + ENTER)
+        screen.expect(PROMPT)  # sent, or told why not
+        screen.send("go on" + ENTER)
+        screen.expect(r"<<'go on'>>.*" + PROMPT)
+        screen.send(CTRL_D)
+        assert screen.wait() == 0
+    if "PYTHONUTF8" not in more:
+        assert [message.text for message in fake.of(channel.UserMessage)] == ["Grüße, 東京", "go on"]
