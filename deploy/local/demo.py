@@ -26,7 +26,7 @@ from bxcore.errors import BoxmakerError  # noqa: E402
 from bxcore.wire import admin  # noqa: E402
 from deploy.local import configs, plan, processes, starter, story, toolhost  # noqa: E402
 from deploy.local.configs import Served  # noqa: E402
-from deploy.local.home import Home  # noqa: E402
+from deploy.local.home import Home, refuse_another_users  # noqa: E402
 from deploy.local.progress import Progress  # noqa: E402
 from deploy.local.refusal import Refusal  # noqa: E402
 from deploy.local.stack import Stack  # noqa: E402
@@ -150,6 +150,8 @@ def main(argv: Sequence[str]) -> int:
     home = Home(parser.parse_args(argv).home.absolute())
     try:
         os.umask(0o077)
+        for directory in (ROOT / ".state", home.path):
+            refuse_another_users(directory)
         return _run(home, progress)
     except (Refusal, BoxmakerError) as error:
         progress.say(str(error))

@@ -1,12 +1,13 @@
 """Boxmaker's home in a checkout: which directory holds what, and who may start processes there.
 
-Writes: the directories, their modes, launcher.lock, guests.lock. Invariant: one launcher a home, which
+Writes: the directories, their modes, launcher.lock, guests.lock. Invariants: one launcher a home, which
 stops nothing while guests talk to its processes; decided by flock and by nothing else, so that a kill -9
-leaves nothing to clean up.
+leaves nothing to clean up. Nothing is written to a home that is another user's.
 """
 
 import fcntl
 import os
+import pwd
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -77,7 +78,8 @@ class Home:
         return self.path / "run" / "launcher" / f"{name}.sock"
 
     def prepare(self) -> None:
-        """Make the directories that are missing. Raises Refusal where the path is too long for sockets."""
+        """Make the directories that are missing. Raises Refusal where it is another user's, or its path too long."""
+        refuse_another_users(self.path)
         longest = max((self.loop_socket, self.infer_socket, self.notify_socket("inferproxy")), key=_size)
         if _size(longest) > MAX_SOCKET_BYTES:
             raise Refusal(
@@ -102,6 +104,27 @@ class Home:
     def close_door(self) -> BinaryIO | None:
         """Let no more guests in until the result is closed; None where there are some."""
         return _locked(self.path / "guests.lock", fcntl.LOCK_EX)
+
+
+def refuse_another_users(directory: Path) -> None:
+    """Raise Refusal where the directory is there and another user's: two users in it shut each other out."""
+    try:
+        uid = directory.stat().st_uid
+    except OSError:
+        return  # it is to be made; or it cannot be reached, which making it will say
+    if uid != os.geteuid():
+        owner = _name(uid)
+        raise Refusal(
+            f"{directory} belongs to {owner}, and you are {_name(os.geteuid())}: do this as {owner}, or in a checkout "
+            f"of your own. Where nothing in it is wanted any more, {owner} may remove it"
+        )
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def _locked(path: Path, kind: int) -> BinaryIO | None:

@@ -19,7 +19,7 @@ from bxcore.errors import BoxmakerError
 from deploy.local import configs, plan, processes, served, stack, upstream
 from deploy.local.configs import Outcome, Served
 from deploy.local.conversation import converse
-from deploy.local.home import Home
+from deploy.local.home import Home, refuse_another_users
 from deploy.local.plan import Part
 from deploy.local.progress import Progress
 from deploy.local.refusal import Refusal
@@ -59,6 +59,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         # Sessions, logs and settings are nobody else's business.
         os.umask(0o077)
+        if os.geteuid() == 0:
+            # Whatever the home is, the tool image is made in the checkout's own.
+            refuse_another_users(plan.ROOT / ".state")
         options.home.prepare()
         with Wakeups() as wakeups:
             return _run(options, wakeups, progress)

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Make what a checkout needs to run, on a Debian machine where nothing was prepared.
 #
-#     deploy/local/setup.sh [model] [podman] [gate]
+#     deploy/local/setup.sh [model] [podman | podman?] [gate]
 #
 # Always: app, .state/venv from poetry.lock.  model: .state/model-venv with llama.cpp and a small
-# model.  podman: what tools run in, and the user they run as.  gate: Nix, for evaluating the flake.
+# model.  podman: what tools run in, and the user they run as; podman?: the same where it can be had, and a
+# word about it where not.  gate: Nix, for evaluating the flake.
 # Every download is checked against a hash written in this repository; Debian's packages are checked
 # by apt. Nothing is compiled.
 # Writes: .state/ and, through apt, Debian packages that are missing; as root also the user
 # boxmaker-tools. Speaks on standard error only and reads no standard input: both belong to the
 # command that make runs next.
-# Invariant: a stamp is written last, so that an interrupted set-up is made again from nothing.
+# Invariants: a stamp is written last, so that an interrupted set-up is made again from nothing; nothing is
+# written to a .state that is another user's.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -51,6 +53,7 @@ ready() {
     case $1 in
         app) stamped "$venv" "$(app_fingerprint)" ;;
         model) stamped "$model_venv" "$(model_fingerprint)" ;;
+        bxctl) [[ -x $venv/bin/bxctl && $(<"$venv/bin/bxctl") == "$(bxctl_script)" ]] ;;
         podman) [[ -z $(podman_packages) ]] && has_range "$(container_user)" ;;
         gate) command -v nix >/dev/null && command -v nix-instantiate >/dev/null && command -v git >/dev/null ;;
     esac
@@ -117,23 +120,53 @@ as_root() {
 }
 
 install_packages() {
-    command -v apt-get >/dev/null || fail "please install what Debian calls: $*"
-    may_install || refuse_install "$@"
     say "installing Debian packages: $*"
     # A stale list of packages is no reason to stop while the packages can still be had.
-    as_root apt-get -q update || say "apt-get update failed, going on with the lists as they are"
-    as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
-        apt-get -q install -y --no-install-recommends "$@" || fail_with_log "apt-get could not install them"
+    [[ $lists == fresh ]] || as_root apt-get -q update ||
+        say "apt-get update failed, going on with the lists as they are"
+    lists=fresh
+    as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -q install -y --no-install-recommends "$@"
+}
+lists=old
+
+# What has to be there: it is, or this ends. $1: more that is missing too, so that one command names all.
+need_packages() {
+    local more=$1
+    shift
+    [[ $# -gt 0 ]] || return 0
+    command -v apt-get >/dev/null || fail "please install what Debian calls: $*$more"
+    if ! may_install; then
+        say "Debian packages are missing and this user may not install them. Run this once as root, then try again:"
+        fail "    apt-get install -y $*$more"
+    fi
+    install_packages "$@" || fail_with_log "apt-get could not install them"
 }
 
-refuse_install() {
-    say "Debian packages are missing and this user may not install them. Run this once as root, then try again:"
-    fail "    apt-get install -y $*"
+# What may be missing: without it there are no tools.
+try_packages() {
+    [[ $# -gt 0 ]] || return 0
+    if ! command -v apt-get >/dev/null; then
+        say "tools need what Debian calls: $*"
+    elif ! may_install; then
+        say "tools need Debian packages that this user may not install. To have tools, run this once as root:"
+        say "    apt-get install -y $*"
+    elif install_packages "$@"; then
+        return 0
+    else
+        show_log "apt-get could not install what tools need"
+    fi
+    say "going on without tools (make chat ARGS=--no-tools says nothing of this)"
+    return 1
+}
+
+show_log() {
+    tail -n 15 "$log" >&2
+    say "$1; the whole log is $log"
 }
 
 fail_with_log() {
-    tail -n 15 "$log" >&2
-    fail "$1; the whole log is $log"
+    show_log "$1"
+    exit 1
 }
 
 # --- the environments ------------------------------------------------------------------------
@@ -162,14 +195,16 @@ make_app() {
     step "installing the locked Python packages" install_locked "$venv" "$state/requirements.txt"
     packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     echo "$root/python" >"$packages/boxmaker.pth"
-    write_bxctl
     app_fingerprint >"$venv/stamp"
 }
 
 # bxctl for this checkout: the same program, looking into .state instead of /var/lib/boxmaker.
-write_bxctl() {
-    printf '#!/bin/sh\nBOXMAKER_HOME=${BOXMAKER_HOME:-%q} exec %q -m bxctl "$@"\n' \
-        "$state" "$venv/bin/python" >"$venv/bin/bxctl"
+bxctl_script() {
+    printf '#!/bin/sh\nBOXMAKER_HOME=${BOXMAKER_HOME:-%q} exec %q -m bxctl "$@"\n' "$state" "$venv/bin/python"
+}
+
+make_bxctl() {
+    bxctl_script >"$venv/bin/bxctl"
     chmod +x "$venv/bin/bxctl"
 }
 
@@ -194,7 +229,7 @@ has_range() {
     grep -Eqs "^($1|$number):" /etc/subuid && grep -Eqs "^($1|$number):" /etc/subgid
 }
 
-# The first ids above everybody's.
+# The first ids above everybody's. tooluser.py finds the same ones, for the same command.
 free_range() {
     cat /etc/subuid /etc/subgid 2>/dev/null |
         awk -F: '{ if ($2 + $3 > top) top = $2 + $3 } END { if (top < 100000) top = 100000; print top "-" top + 65535 }'
@@ -207,7 +242,8 @@ make_podman() {
         id -u "$user" >/dev/null 2>&1 || step "making the user $user, which owns nothing but tool containers" \
             useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
     else
-        say "tools run as $user, who owns more than them: run this as root once for a user that owns nothing else"
+        say "tools run as $user: a container that is broken out of would be you. Started by root they get a user of" \
+            "their own, in a checkout of root's"
     fi
     ! has_range "$user" || return 0
     range=$(free_range)
@@ -231,23 +267,48 @@ stale_parts() {
     done
 }
 
+# Two users in one .state shut each other out of it, file by file. home.py refuses the same, in the same words.
+refuse_another_users() {
+    local owner
+    [[ -e $state && ! -O $state ]] || return 0
+    owner=$(stat -L -c %U "$state")
+    [[ $owner != UNKNOWN ]] || owner="user $(stat -L -c %u "$state")"
+    fail "$state belongs to $owner, and you are $(id -un): do this as $owner, or in a checkout of your own." \
+        "Where nothing in it is wanted any more, $owner may remove it"
+}
+
 main() {
-    local stale packages part
+    local wanted=() wished=() stale packages extra=() part
     for part in "$@"; do
-        [[ $part =~ ^(app|model|podman|gate)$ ]] ||
-            fail "there is no part called '$part'; the parts are model, podman and gate"
+        [[ $part =~ ^(app|bxctl|model|podman\??|gate)$ ]] ||
+            fail "there is no part called '$part'; the parts are model, podman, podman? and gate"
+        if [[ $part == *\? ]]; then wished+=("${part%\?}"); else wanted+=("$part"); fi
     done
-    mapfile -t stale < <(stale_parts "$@")
-    [[ ${#stale[@]} -gt 0 ]] || return 0
+    refuse_another_users
+    [[ -n $(stale_parts "${wanted[@]}" "${wished[@]}") ]] || return 0
     mkdir -p "$state/log"
     exec 9>"$state/setup.lock"
     flock 9 # two makes at once: the second waits, then finds the work done
-    mapfile -t stale < <(stale_parts "$@")
+    mapfile -t stale < <(stale_parts "${wanted[@]}")
     mapfile -t packages < <(missing_packages "${stale[@]}")
-    [[ ${#packages[@]} -eq 0 ]] || install_packages "${packages[@]}"
+    mapfile -t wished < <(stale_parts "${wished[@]}")
+    [[ ${#wished[@]} -eq 0 ]] || mapfile -t extra < <(missing_packages "${wished[@]}")
+    need_packages "${extra[*]:+ ${extra[*]}}" "${packages[@]}"
     for part in "${stale[@]}"; do
         "make_$part"
     done
+    try_parts "${wished[@]}"
 }
 
-main app "$@"
+try_parts() {
+    local packages part
+    [[ $# -gt 0 ]] || return 0
+    mapfile -t packages < <(missing_packages "$@")
+    try_packages "${packages[@]}" || return 0
+    for part in "$@"; do
+        # In a shell of its own: what fails there ends that one alone.
+        ("make_$part") || say "going on without tools"
+    done
+}
+
+main app bxctl "$@"

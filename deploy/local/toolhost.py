@@ -126,6 +126,8 @@ class ToolHost:
 
 def start(state: Path, *, say: Callable[[str], None] = lambda _: None) -> ToolHost:
     """Start the service of this home. `say` is told what takes time. Raises Refusal with what to do."""
+    if shutil.which("podman") is None:
+        raise Refusal("Podman is not installed; deploy/local/setup.sh podman installs it, or says the one command")
     user = tooluser.find()
     machine = podmanconf.look(user.uid)
     place = toolplace.choose(state, user)

@@ -15,6 +15,8 @@ from deploy.local.refusal import Refusal
 
 NAME = "boxmaker-tools"
 _RANGES = (Path("/etc/subuid"), Path("/etc/subgid"))
+_FIRST = 100_000
+_COUNT = 65_536
 
 
 class NoIds(Refusal):
@@ -36,7 +38,10 @@ class ToolUser:
         """What the owner should know of this choice."""
         if self.own:
             return None
-        return f"tools run as {self.name}, who owns more than them; started by root they have a user of their own"
+        return (
+            f"tools run as {self.name}: a container that is broken out of would be you. Started by root they get a "
+            "user of their own, in a checkout of root's"
+        )
 
 
 def find() -> ToolUser:
@@ -48,11 +53,23 @@ def find() -> ToolUser:
         raise Refusal(f"there is no user {NAME} yet: deploy/local/setup.sh podman makes it") from None
     user = ToolUser(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid, own=own)
     if not all(_has_range(file, user) for file in _RANGES):
+        ids = free_range()
         raise NoIds(
-            f"{user.name} has no ids for containers; run this once as root, with ids that nobody has there: "
-            f"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user.name}"
+            f"{user.name} has no ids for containers; run this once as root: "
+            f"usermod --add-subuids {ids} --add-subgids {ids} {user.name}"
         )
     return user
+
+
+def free_range() -> str:
+    """Return the first ids above everybody's, as setup.sh finds them."""
+    held = [line.split(":") for file in _RANGES for line in _lines(file)]
+    first = max([_FIRST, *(int(line[1]) + int(line[2]) for line in held if _is_range(line))])
+    return f"{first}-{first + _COUNT - 1}"
+
+
+def _is_range(fields: list[str]) -> bool:
+    return len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal()
 
 
 def may_enter(directory: Path, user: ToolUser) -> bool:
@@ -72,8 +89,11 @@ def _passes(status: os.stat_result, user: ToolUser) -> bool:
 
 
 def _has_range(file: Path, user: ToolUser) -> bool:
+    return any(line.split(":")[0] in (user.name, str(user.uid)) for line in _lines(file))
+
+
+def _lines(file: Path) -> list[str]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        return file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        return False
-    return any(line.split(":")[0] in (user.name, str(user.uid)) for line in lines)
+        return []

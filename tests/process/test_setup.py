@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local import tooluser
+
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("deploy/local/setup.sh", "deploy/local/requirements.py", "deploy/local/model-requirements.txt", "poetry.lock")
 
@@ -123,15 +125,16 @@ def recording(programs: Path, *names: str) -> Path:
 def test_a_user_without_ids_is_told_the_command_and_goes_on(with_podman: Path, programs: Path) -> None:
     result = set_up(with_podman, programs, "podman")
     assert result.returncode == 0
-    assert f"usermod --add-subuids {(ids := free_ids())} --add-subgids {ids} {NOBODY}" in result.stderr
-    assert "a user that owns nothing else" in result.stderr
+    assert f"usermod --add-subuids {(ids := tooluser.free_range())} --add-subgids {ids} {NOBODY}" in result.stderr
+    assert "broken out of would be you" in result.stderr
+    assert "as root once for" not in result.stderr
 
 
 def test_with_sudo_the_ids_are_given(with_podman: Path, programs: Path) -> None:
     asked = recording(programs, "sudo")
     assert set_up(with_podman, programs, "podman").returncode == 0
     assert asked.read_text().splitlines()[-1] == (
-        f"sudo usermod --add-subuids {(ids := free_ids())} --add-subgids {ids} {NOBODY}"
+        f"sudo usermod --add-subuids {(ids := tooluser.free_range())} --add-subgids {ids} {NOBODY}"
     )
 
 
@@ -153,10 +156,49 @@ def test_a_busybox_that_needs_libraries_is_not_enough(with_podman: Path, program
     assert "apt-get install -y busybox-static" in result.stderr
 
 
-def free_ids() -> str:
-    """Return the first ids above all that are given, as the script should find them."""
-    top = 100_000
-    for file in (Path("/etc/subuid"), Path("/etc/subgid")):
-        lines = file.read_text().splitlines() if file.exists() else []
-        top = max([top, *(int(start) + int(count) for _, start, count in (line.split(":") for line in lines))])
-    return f"{top}-{top + 65_535}"
+def test_a_conversation_goes_on_without_what_tools_need(with_podman: Path, programs: Path) -> None:
+    without_libraries = programs / "busybox"
+    without_libraries.unlink()
+    shutil.copy(Path(sys.executable).resolve(), without_libraries)
+    result = set_up(with_podman, programs, "podman?")
+    assert result.returncode == 0
+    assert "apt-get install -y busybox-static" in result.stderr
+    assert "going on without tools" in result.stderr
+
+
+def test_a_failed_installation_of_what_tools_need_is_no_end(with_podman: Path, programs: Path) -> None:
+    (programs / "busybox").unlink()
+    shutil.copy(Path(sys.executable).resolve(), programs / "busybox")
+    put(programs, "sudo", '[ "$1" = -n ] || { echo "E: no such package"; exit 100; }')
+    assert set_up(with_podman, programs, "podman").returncode == 1
+    result = set_up(with_podman, programs, "podman?")
+    assert result.returncode == 0
+    assert "E: no such package" in result.stderr
+
+
+def test_a_tool_user_that_cannot_be_made_is_no_end(with_podman: Path, programs: Path) -> None:
+    put(programs, "id", "[ $# = 1 ] && echo 0")
+    put(programs, "useradd", "exit 1")
+    assert set_up(with_podman, programs, "podman").returncode == 1
+    result = set_up(with_podman, programs, "podman?")
+    assert (result.returncode, "going on without tools" in result.stderr) == (0, True), result.stderr
+
+
+def test_where_more_is_missing_one_command_names_all_of_it(checkout: Path, programs: Path) -> None:
+    shutil.copy(Path(sys.executable).resolve(), programs / "busybox")
+    result = set_up(checkout, programs, "podman?")
+    assert result.returncode == 1
+    (command,) = [line for line in result.stderr.splitlines() if "apt-get install" in line]
+    assert " python3 python3-venv " in command
+    assert " busybox-static" in command
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_state_of_another_users_is_refused_and_left_as_it_is(with_podman: Path, programs: Path) -> None:
+    state = with_podman / ".state"
+    os.chown(state, 65_534, 65_534)
+    before = sorted(state.rglob("*"))
+    result = set_up(with_podman, programs, "podman")
+    assert result.returncode == 1
+    assert f"{state} belongs to nobody" in result.stderr
+    assert sorted(state.rglob("*")) == before

@@ -1,5 +1,6 @@
 """One launcher a home, and directories that the roles accept for their sockets."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -68,3 +69,13 @@ def test_the_door_closes_when_the_last_guest_has_left_and_then_nobody_enters(tmp
     assert door is not None
     assert home.enter() is None
     door.close()
+
+
+def test_a_home_of_another_users_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 4_000_000)
+    with pytest.raises(Refusal, match=f"{tmp_path} belongs to .*, and you are user {me + 4_000_000}"):
+        Home(tmp_path).prepare()
+    assert list(tmp_path.iterdir()) == []

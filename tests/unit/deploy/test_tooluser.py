@@ -52,8 +52,19 @@ def test_a_line_may_name_the_number(ranges: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_user_without_ids_is_told_the_command(ranges: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     name = me(monkeypatch, 65_534)
     give(ranges, line)
-    with pytest.raises(NoIds, match=f"usermod --add-subuids .* {name}"):
+    command = f"usermod --add-subuids 165536-231071 --add-subgids 165536-231071 {name}"
+    with pytest.raises(NoIds, match=f"once as root: {command}$"):
         tooluser.find()
+
+
+@pytest.mark.parametrize(
+    ("uids", "gids", "first"),
+    [("", "", 100_000), ("a:1:2\n", "a:200000:65536\n", 265_536), ("# nothing\na:b:c\na:300000:1\n", "", 300_001)],
+)
+def test_the_first_ids_above_everybodys_are_named(ranges: Path, uids: str, gids: str, first: int) -> None:
+    (ranges / "subuid").write_text(uids)
+    (ranges / "subgid").write_text(gids)
+    assert tooluser.free_range() == f"{first}-{first + 65_535}"
 
 
 def test_one_of_the_two_files_is_not_enough(ranges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
