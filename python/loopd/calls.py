@@ -66,17 +66,23 @@ class CallRunner:
         return self._carry_out(checked, number)
 
     def _carry_out(self, checked: CheckedCall, number: CallId) -> tuple[Outcome, TurnEnding | None]:
+        question: int | None = None
+
+        def put(pending: ToolPending) -> None:
+            nonlocal question
+            question = pending.approval
+            self._tell_pending(checked.name, number, pending)
+
         try:
             outcome = self._parts.toolbox.run(
                 checked,
                 session=self._session.id,
                 number=number,
                 cancel=self._cancel,
-                on_pending=lambda pending: self._tell_pending(checked.name, number, pending),
+                on_pending=put,
             )
         except Cancelled:
-            stopped = "stopped by the owner; whether it took effect is not known"
-            return Outcome(ok=False, content=stopped), TurnEnding.CANCELLED
+            return Outcome(ok=False, content=_stopped(question)), TurnEnding.CANCELLED
         except UpstreamError as fault:
             log.warning("tool call failed session=%s call=%d code=%s", self._session.id, number, fault.code)
             return Outcome(ok=False, content="the broker could not be reached; the call was not carried out"), None
@@ -114,3 +120,13 @@ class CallRunner:
         self._session.keep_result(number, outcome.content)
         kept = f"[cut here: {limit} of {len(outcome.content)} characters shown; the whole is kept as result {number}]"
         return f"{self._parts.watch.neutralise(outcome.content[:limit])}\n{kept}", True
+
+
+def _stopped(question: int | None) -> str:
+    """Return what is known of a call that the owner stopped. The broker tells nothing of a yes but its result."""
+    if question is None:
+        return "stopped by the owner; whether it took effect is not known"
+    return (
+        f"stopped by the owner: not run, unless question {question} had already been approved; "
+        "in that case whether it took effect is not known"
+    )

@@ -222,6 +222,20 @@ def test_a_call_that_is_stopped_while_it_runs_is_not_known_to_have_had_no_effect
     assert len(broker.asked) == 1
 
 
+def test_a_call_that_is_stopped_at_its_question_ran_only_if_it_was_approved(loop: Loop, broker: HandBroker) -> None:
+    def act(_: ToolRequest, cancel: CancelToken) -> Answer:
+        loop.sessions.cancel(SessionId("s"))
+        cancel.check()
+        raise AssertionError
+
+    broker.act = act
+    broker.questions = [ToolPending(approval=42, expires=Timestamp(9_000))]
+    loop.model.expect(calls(remote()))
+    assert loop.say("?").ended.ending is TurnEnding.CANCELLED
+    (told,) = contents(loop)
+    assert told.startswith("stopped by the owner: not run, unless question 42 had already been approved; ")
+
+
 def test_a_call_that_returns_although_it_was_stopped_keeps_its_result(loop: Loop, broker: HandBroker) -> None:
     def act(*_: object) -> Answer:
         loop.sessions.cancel(SessionId("s"))
