@@ -1,5 +1,9 @@
-"""Boxmaker's home directory, and where its parts lie in it. Pure: looks at no file."""
+"""Boxmaker's home directory, and where its parts lie in it. Looks at no file below it."""
 
+import os
+import shlex
+import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,9 +47,31 @@ class Home:
         """Where a checkout keeps its <role>.toml files; an installed system has /etc/boxmaker."""
         return self.path / "etc"
 
+    @property
+    def in_checkout(self) -> bool:
+        """Whether this is the home that `make chat` starts everything in."""
+        return self.path.absolute() == _ROOT / ".state" and (_ROOT / "deploy" / "local" / "chat.py").is_file()
+
     def command(self, rest: str) -> str:
-        """Return the command line that the owner can type to run `bxctl rest` with this home."""
-        return f"bxctl --home {self.path} {rest}" if self.chosen else f"bxctl {rest}"
+        """Return the command line that the owner can paste to run `bxctl rest` with this home, from any directory."""
+        words = [_program()]
+        # A checkout's own bxctl looks into the checkout's home by itself.
+        if self.chosen and not (words[0] == str(_CHECKOUT_PROGRAM) and self.in_checkout):
+            words += ["--home", str(self.path.absolute())]
+        return f"{shlex.join(words)} {rest}"
+
+
+_ROOT = Path(__file__).resolve().parents[2]
+_CHECKOUT_PROGRAM = _ROOT / ".state" / "venv" / "bin" / "bxctl"
+
+
+def _program() -> str:
+    """Return what runs bxctl: its name where the shell would find the same one, else where it stands."""
+    beside = Path(sys.executable).parent / "bxctl"  # not resolved: an environment's interpreter is a link
+    if not os.access(beside, os.X_OK):
+        return "bxctl"
+    found = shutil.which("bxctl")
+    return "bxctl" if found is not None and beside.samefile(found) else str(beside)
 
 
 def home(chosen: Path | None) -> Home:
