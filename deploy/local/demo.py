@@ -146,7 +146,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="demo.py", description="Play a short story through Boxmaker's real parts.")
     default = ROOT / ".state" / "demo"
     parser.add_argument("--home", type=Path, metavar="DIR", default=default, help="made anew (default: .state/demo)")
-    progress = Progress(sys.stderr)
+    progress = Progress(sys.stderr, speaker="make demo")
     home = Home(parser.parse_args(argv).home.absolute())
     try:
         os.umask(0o077)

@@ -41,7 +41,14 @@ class Options:
     upstream: str | None
     model: Path | None
     tools: bool
+    accept_break: bool
     chat: tuple[str, ...]
+
+    @property
+    def conversation(self) -> tuple[str, ...]:
+        """The command line of the conversation."""
+        back = plan.make_chat(self.home, upstream=self.upstream, model=self.model, tools=self.tools)
+        return plan.bxctl(self.home, self.chat, come_back=back)
 
     @property
     def small_model(self) -> bool:
@@ -85,12 +92,19 @@ def _options(argv: Sequence[str]) -> Options:
     parser.add_argument("--model", type=Path, metavar="FILE", help="another GGUF file for the server started here")
     parser.add_argument("--home", type=Path, metavar="DIR", default=plan.ROOT / ".state", help="default: .state here")
     parser.add_argument("--no-tools", action="store_true", help="no brokerd and no containers: the model only talks")
+    parser.add_argument(
+        "--accept-break",
+        action="store_true",
+        help="go on with an audit log that is broken, after you have looked at it: docs/runbook.md, audit_broken",
+    )
     parser.add_argument("--say", metavar="TEXT", help="one message instead of a conversation")
     parser.add_argument("--session", metavar="ID", help="go on with this session")
     parser.add_argument("chat", nargs="*", metavar="-- ARGUMENT", help="for `bxctl chat`")
     given = parser.parse_args(argv)
     if given.upstream and given.model:
         raise Refusal("UPSTREAM names a server that has its model; MODEL is for the one that is started here")
+    if given.accept_break and given.no_tools:
+        raise Refusal("--accept-break is for brokerd, which --no-tools leaves out")
     if given.upstream:
         upstream.check(given.upstream)
     if given.model:
@@ -100,6 +114,7 @@ def _options(argv: Sequence[str]) -> Options:
         upstream=given.upstream,
         model=given.model and given.model.absolute(),
         tools=not given.no_tools,
+        accept_break=given.accept_break,
         chat=(
             *([] if given.say is None else [f"--say={given.say}"]),
             *([] if given.session is None else [f"--session={given.session}"]),
@@ -157,7 +172,7 @@ def _launch(options: Options, wakeups: Wakeups, progress: Progress) -> int:
 def _talk(options: Options, wakeups: Wakeups, tend: Callable[[], list[int]]) -> int:
     """Return the conversation's exit code. A terminal that closes ends this conversation, and no guest's."""
     try:
-        return converse(plan.bxctl(options.home, options.chat), wakeups, tend)
+        return converse(options.conversation, wakeups, tend)
     except Interrupted as interrupted:
         if interrupted.number not in _TERMINAL_CLOSED:
             raise
@@ -167,8 +182,10 @@ def _talk(options: Options, wakeups: Wakeups, tend: Callable[[], list[int]]) -> 
 def _visit(options: Options, wakeups: Wakeups, progress: Progress) -> int:
     progress.say(f"already running in {options.home.path}: this one only talks to it, and leaves it running")
     if not options.small_model:
-        progress.say("the running one keeps its model; --upstream and --model have no effect")
-    return converse(plan.bxctl(options.home, options.chat), wakeups, lambda: ())
+        progress.say("the running one keeps its model; UPSTREAM= and MODEL= have no effect")
+    if options.accept_break:
+        progress.say("brokerd runs already; --accept-break has no effect")
+    return converse(options.conversation, wakeups, lambda: ())
 
 
 def _loopd_listens(home: Home) -> bool:
@@ -192,7 +209,9 @@ def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -
     # While the model is being loaded.
     if options.tools and (host := tools.start(home, progress)):
         _write(home, "brokerd", configs.brokerd(home, host), progress)
-        processes_started.append(running.start(_allowed(plan.brokerd(home), refused)))
+        processes_started.append(
+            running.start(_allowed(plan.brokerd(home, accept_break=options.accept_break), refused))
+        )
     running.wait_ready(*processes_started)
 
     found = _ask(home, running, address)

@@ -1,5 +1,6 @@
 """What `make chat` runs, as data: command lines, conditions, waits. Pure: starts nothing, looks at nothing."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Part:
     """Started by root it keeps root's powers: it has to reach what another user owns."""
     first_line_is_ready: bool = False
     """It says so with a line on standard output; the roles use NOTIFY_SOCKET."""
+    once: tuple[str, ...] = ()
+    """More words of the command line for the first start, and for no restart: what was asked for once."""
 
 
 def model_server(home: Home, model: Path | None) -> Part:
@@ -65,8 +68,11 @@ def inferproxy(home: Home, *, network: bool) -> Part:
     )
 
 
-def brokerd(home: Home) -> Part:
-    """Ready when its audit log has been checked and the limits of its containers tried out."""
+def brokerd(home: Home, *, accept_break: bool = False) -> Part:
+    """Ready when its audit log has been checked and the limits of its containers tried out.
+
+    `accept_break`: the owner has looked at a log that is broken, and accepts it, this time.
+    """
     return Part(
         name="brokerd",
         argv=_role("brokerd", home),
@@ -75,6 +81,7 @@ def brokerd(home: Home) -> Part:
         stop_seconds=15,
         network=False,
         powers=True,  # the container service is the tool user's
+        once=("--accept-break",) if accept_break else (),
     )
 
 
@@ -90,11 +97,26 @@ def loopd(home: Home) -> Part:
     )
 
 
-def bxctl(home: Home, arguments: Sequence[str]) -> tuple[str, ...]:
-    """The command line of the conversation."""
+def bxctl(home: Home, arguments: Sequence[str], *, come_back: str = "make chat SESSION={session}") -> tuple[str, ...]:
+    """The command line of the conversation. `come_back` is `make_chat`'s, of what was typed."""
     # bxctl alone would find nobody: the roles end with the conversation.
-    back = ("--come-back", "make chat SESSION={session}")
+    back = ("--come-back", come_back)
     return (sys.executable, "-P", "-s", "-m", "bxctl", "--home", str(home.path), "chat", *back, *arguments)
+
+
+def make_chat(home: Home, *, upstream: str | None, model: Path | None, tools: bool) -> str:
+    """Return what to type to go on with {session} under the same conditions, as one line for a shell."""
+    options = [] if home.path == ROOT / ".state" else ["--home", str(home.path)]
+    options += [] if tools else ["--no-tools"]
+    variables = {
+        "UPSTREAM": upstream,
+        "MODEL": model and str(model),
+        # The recipe's shell reads these words once more.
+        "ARGS": shlex.join(options),
+    }
+    # make reads a dollar sign as the begin of a variable's name, unless it is doubled.
+    words = [shlex.quote(f"{name}={value}".replace("$", "$$")) for name, value in variables.items() if value]
+    return " ".join(["make", "chat", *words, "SESSION={session}"])
 
 
 def upstream_of(home: Home) -> str:

@@ -67,7 +67,9 @@ def start(part: Part, home: Home) -> Process:
         environment["NOTIFY_SOCKET"] = str(home.notify_socket(part.name))
     with logfiles.begin(log) as output:
         popen = subprocess.Popen(
-            isolation.command(part.argv, dies_by=signal.SIGKILL, network=part.network, powers=part.powers),
+            isolation.command(
+                (*part.argv, *part.once), dies_by=signal.SIGKILL, network=part.network, powers=part.powers
+            ),
             stdin=subprocess.DEVNULL,
             stdout=output if notify else subprocess.PIPE,
             stderr=output,

@@ -7,7 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from bxcore.errors import EXIT_CONFIG, EXIT_STATE
 from deploy.local import logfiles, processes
@@ -29,6 +29,15 @@ _FOR_THE_OWNER = frozenset({0, EXIT_CONFIG, EXIT_STATE})
 """Whoever ends with these was told to, or would end the same way again until somebody mends something."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Ending:
+    """One end of a process, and how often its part had been started again before."""
+
+    process: Process
+    what: str
+    restarts: int
+
+
 class Stack:
     """See the module's header."""
 
@@ -38,7 +47,7 @@ class Stack:
         self._progress = progress
         self._processes: list[Process] = []
         self._restarts: Counter[str] = Counter()
-        self._endings: list[str] = []
+        self._endings: list[_Ending] = []
 
     def __enter__(self) -> "Stack":
         return self
@@ -83,9 +92,11 @@ class Stack:
     def report_endings(self) -> None:
         """Say what has died although nobody asked it to, a line each. Starts nothing any more."""
         self._progress.clear()
-        dead = [_ending(process, "ended") for process in self._processes if process.exit_code is not None]
+        dead = [self._ended(process, "ended") for process in self._processes if process.exit_code is not None]
         for ending in (*self._endings, *dead):
-            self._progress.say(ending)
+            # Each start since then has moved its log on by one.
+            number = self._restarts[ending.process.part.name] - ending.restarts
+            self._progress.say(_ending(ending.process, ending.what, logs_since=number))
 
     def stop(self) -> None:
         """Stop all, the last one first, each with its deadline; a second Ctrl-C kills what is left."""
@@ -107,15 +118,16 @@ class Stack:
         again = process.exit_code not in _FOR_THE_OWNER and self._restarts[name] < RESTARTS
         process.close()
         if not again:
-            self._endings.append(_ending(process, "ended"))
+            self._endings.append(self._ended(process, "ended"))
             self._progress.interject(f"{_ending(process, 'ended')}. Leave and come back to start it")
             return None
-        # Written down before the start, which begins a new log and moves the old one on.
-        log = logfiles.numbered(process.log, 1)
-        self._endings.append(_ending(process, "ended and was started again", log=log))
+        self._endings.append(self._ended(process, "ended and was started again"))
         self._progress.interject(f"{name} ended ({process.ending}) and is started again")
         self._restarts[name] += 1
-        return processes.start(process.part, self._home)
+        return processes.start(replace(process.part, once=()), self._home)
+
+    def _ended(self, process: Process, what: str) -> _Ending:
+        return _Ending(process=process, what=what, restarts=self._restarts[process.part.name])
 
     def _wait_end(self, process: Process, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -150,12 +162,13 @@ def _said(process: Process) -> str:
     return f"{process.part.doing} ({status})" if status else process.part.doing
 
 
-def _ending(process: Process, what: str, *, log: Path | None = None) -> str:
+def _ending(process: Process, what: str, *, logs_since: int = 0) -> str:
     """Say in one line what ended and how; why, where the process itself said it with its last line."""
+    log = logfiles.numbered(process.log, logs_since) if logs_since else process.log
     why = ""
     if process.exit_code in (EXIT_CONFIG, EXIT_STATE):
-        why = "".join(f": {line}" for line in logfiles.last_lines(process.log, 1))
-    return f"{process.part.name} {what} ({process.ending}){why}; its log is {log or process.log}"
+        why = "".join(f": {line}" for line in logfiles.last_lines(log, 1))
+    return f"{process.part.name} {what} ({process.ending}){why}; its log is {log}"
 
 
 def _last_words(process: Process, what: str) -> str:

@@ -70,6 +70,23 @@ def prepare(home: Home, host: ToolHost) -> Path:
     return folder
 
 
+def summary(home: Home, folder: Path) -> str:
+    """Say what tools may do by the grants that there are, which are the owner's to change."""
+    texts = [_text(path) for path in sorted(home.grants.glob("*.toml")) if not path.name.startswith(".")]
+    if not texts:
+        return f"no grant in {home.grants}: every call is denied; docs/grants.md tells how to write one"
+    count = "1 grant says" if len(texts) == 1 else f"{len(texts)} grants say"
+    sample = f"; the sample folder is {folder}" if any(str(folder) in text for text in texts) else ""
+    return f"{count} what tools may do, in {home.grants}: bxctl grants check reads them{sample}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""  # what is wrong with it, brokerd says
+
+
 def grants(folder: Path) -> Mapping[str, str]:
     """Return the starter grants, file name -> text."""
     reading = {"read_file": "Reading a file", "list_directory": "Listing a folder", "search_files": "Searching files"}

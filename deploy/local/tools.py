@@ -36,8 +36,7 @@ class Tools:
             return None
         for note in self._host.conditions.notes:
             progress.say(note)
-        folder = starter.prepare(home, self._host)
-        progress.say(f"tools may read {folder}, and ask before they write there; what they may is in {home.grants}")
+        progress.say(starter.summary(home, starter.prepare(home, self._host)))
         return self._host
 
     def tend(self, progress: Progress) -> None:

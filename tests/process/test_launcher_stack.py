@@ -141,6 +141,34 @@ def test_a_part_that_was_killed_is_started_again_and_reported(stack: Stack, home
     assert said.getvalue().splitlines()[-1] == line
 
 
+def test_each_death_is_reported_with_its_own_log(stack: Stack, home: Home, said: io.StringIO) -> None:
+    stack.wait_ready(stack.start(part("a", home.path, "log=born", "ready")))
+    pids: list[int] = []
+    for _ in range(RESTARTS + 1):
+        launched.wait_until_running(home.path, 1)
+        pids += running(home.path)
+        while not (home.log / "a.log").read_text():
+            time.sleep(0.02)
+        with (home.log / "a.log").open("a") as log:
+            log.write(f"{pids[-1]}\n")
+        kill_the_only_part(home)
+        stack.tend()
+    begun = len(said.getvalue())
+    stack.report_endings()
+    logs = [Path(line.rpartition("its log is ")[2]) for line in said.getvalue()[begun:].splitlines()]
+    assert [log.read_text() for log in logs] == [f"born\n{pid}\n" for pid in pids]
+
+
+def test_what_was_asked_for_once_is_no_part_of_a_restart(stack: Stack, home: Home) -> None:
+    stack.wait_ready(stack.start(part("a", home.path, once=("log=once", "ready"))))
+    assert (home.log / "a.log").read_text() == "once\n"
+    kill_the_only_part(home)
+    stack.tend()
+    launched.wait_until_running(home.path, 1)
+    ((pid, argv),) = running(home.path).items()
+    assert "log=once" not in argv, pid
+
+
 def test_a_part_that_dies_again_and_again_is_given_up(stack: Stack, home: Home, said: io.StringIO) -> None:
     stack.wait_ready(stack.start(part("a", home.path, "ready")))
     for _ in range(RESTARTS + 1):

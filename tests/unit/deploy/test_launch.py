@@ -38,6 +38,7 @@ SLIPS = {
     "two models": (["--upstream", "http://host:1", "--model", __file__], "UPSTREAM names a server that has its model"),
     "no such file": (["--model", "nothing.gguf"], "MODEL=nothing.gguf: there is no such file"),
     "a directory": (["--model", "."], "MODEL=. is a directory; name one .gguf file in it"),
+    "a break of nothing": (["--accept-break", "--no-tools"], "--accept-break is for brokerd, which --no-tools leaves"),
     "no scheme": (["--upstream", "127.0.0.1:8080"], "UPSTREAM=127.0.0.1:8080: write http://127.0.0.1:8080, without"),
 }
 
@@ -57,3 +58,8 @@ def test_a_model_is_found_from_where_the_command_was_typed(tmp_path: Path, monke
     (tmp_path / "m.gguf").touch()
     monkeypatch.chdir(tmp_path)
     assert launch._options(["--model", "m.gguf"]).model == tmp_path / "m.gguf"
+
+
+def test_leaving_names_the_server_again() -> None:
+    argv = launch._options(["--upstream", "http://host:1"]).conversation
+    assert argv[argv.index("--come-back") + 1] == "make chat UPSTREAM=http://host:1 SESSION={session}"

@@ -1,6 +1,12 @@
 """What `make chat` runs."""
 
+import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from deploy.local import plan
 from deploy.local.home import Home
@@ -17,3 +23,44 @@ def test_another_model_is_served_as_it_is() -> None:
     argv = plan.model_server(HOME, Path("/m.gguf")).argv
     assert argv[-2:] == ("--model", "/m.gguf")
     assert "--repeat-penalty" not in argv
+
+
+def test_what_to_type_to_go_on_is_short_where_nothing_was_asked_for() -> None:
+    home = Home(plan.ROOT / ".state")
+    assert plan.make_chat(home, upstream=None, model=None, tools=True) == "make chat SESSION={session}"
+
+
+def test_what_to_type_to_go_on_names_the_server() -> None:
+    home = Home(plan.ROOT / ".state")
+    line = plan.make_chat(home, upstream="http://host:8080", model=None, tools=True)
+    assert line == "make chat UPSTREAM=http://host:8080 SESSION={session}"
+
+
+# As our Makefile has it: the variables are exported, ARGS is the recipe's own words.
+MAKEFILE = """\
+SHELL := /bin/bash
+export UPSTREAM MODEL SESSION
+chat:
+\t@exec $(PYTHON) -c 'import json, sys; print(json.dumps(sys.argv[1:]))' "$$UPSTREAM" "$$MODEL" "$$SESSION" $(ARGS)
+"""
+
+
+@pytest.mark.parametrize("odd", ["a b", "it's", 'say "x"', "$HOME", "$(shell id)", "a#b", "x;y", "back\\slash"])
+def test_what_to_type_to_go_on_means_the_same_through_shell_and_make(tmp_path: Path, odd: str) -> None:
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    home, model = Home(Path(f"/h/{odd}")), Path(f"/m/{odd}.gguf")
+    line = plan.make_chat(home, upstream=f"unix:/{odd}", model=model, tools=False).replace("{session}", "s-1")
+    command = f"make -s --no-print-directory PYTHON={shlex.quote(sys.executable)} {line.removeprefix('make ')}"
+    environment = {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [f"unix:/{odd}", str(model), "s-1", "--home", f"/h/{odd}", "--no-tools"]
+
+
+def test_a_break_is_accepted_by_the_first_start_alone() -> None:
+    part = plan.brokerd(HOME, accept_break=True)
+    assert part.once == ("--accept-break",)
+    assert "--accept-break" not in part.argv
+    assert plan.brokerd(HOME).once == ()

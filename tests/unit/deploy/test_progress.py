@@ -2,6 +2,8 @@
 
 import io
 
+import pytest
+
 from deploy.local.progress import Progress
 
 
@@ -54,3 +56,29 @@ def test_a_line_in_between_leaves_what_another_program_wrote() -> None:
     stream = Screen()
     Progress(stream).interject("model ended")
     assert stream.getvalue() == "\r\nmake chat: model ended\n"
+
+
+def test_on_a_terminal_lines_break_at_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = Screen()
+    progress = Progress(stream)
+    text = "tools run as somebody: a container that is broken out of would be you\n  /a/path/that/is/wider/than/it/all"
+    progress.say(text)
+    lines = stream.getvalue().splitlines()
+    assert max(len(line) for line in lines[:-1]) < 30
+    assert " ".join(stream.getvalue().split()) == " ".join(f"make chat: {text}".split())
+
+
+def test_elsewhere_a_line_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = io.StringIO()
+    Progress(stream).say("word " * 20)
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_the_demo_speaks_as_itself() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream, speaker="make demo")
+    progress.doing("loading")
+    progress.say("done")
+    assert stream.getvalue() == "make demo: loading\nmake demo: done\n"

@@ -98,3 +98,29 @@ def test_a_start_that_was_cut_short_is_made_again_from_nothing(home: Home, host:
         (half / "left-over.toml").write_text("x")
     folder = starter.prepare(home, host)
     assert "left-over.toml" not in {path.name for made in (home.grants, folder) for path in made.iterdir()}
+
+
+def test_the_starter_grants_are_told_with_their_folder(host: ToolHost, home: Home) -> None:
+    folder = starter.prepare(home, host)
+    told = starter.summary(home, folder)
+    assert told.startswith(f"6 grants say what tools may do, in {home.grants}")
+    assert told.endswith(f"the sample folder is {folder}")
+
+
+def test_an_owner_who_deleted_the_grants_is_told_that_nothing_is_allowed(host: ToolHost, home: Home) -> None:
+    folder = starter.prepare(home, host)
+    for path in home.grants.iterdir():
+        path.unlink()
+    (home.grants / ".hidden.toml").write_text("")
+    (home.grants / "later.txt").write_text("")
+    assert starter.summary(home, folder).startswith(f"no grant in {home.grants}: every call is denied")
+
+
+def test_the_sample_folder_is_named_only_where_a_grant_names_it(host: ToolHost, home: Home) -> None:
+    folder = starter.prepare(home, host)
+    for path in home.grants.iterdir():
+        if path.name != "fetch-example.toml":
+            path.unlink()
+    told = starter.summary(home, folder)
+    assert told.startswith("1 grant says")
+    assert str(folder) not in told
