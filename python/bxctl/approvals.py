@@ -4,9 +4,11 @@ What is shown comes from brokerd, never from loopd, and the answer names the has
 exactly what was read, or nothing.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 
+from bxcore import tools
 from bxcore.client import RemoteFault
 from bxcore.timestamp import to_text
 from bxcore.wire import admin
@@ -15,7 +17,7 @@ from bxcore.wire.control import ErrorCode
 from bxctl import render
 from bxctl.events import json_line
 from bxctl.exits import Exit
-from bxctl.render import Ink, Screen
+from bxctl.render import Cut, Ink, Screen
 from bxctl.sessions import print_json
 from bxctl.world import World
 
@@ -45,23 +47,52 @@ def _show(world: World, approval: int) -> bool:
     return True
 
 
+_WHERE = re.compile(r"^  (?:path|host) +(\S.*)$", re.MULTILINE)
+_OURS = re.compile(r"  [a-z][a-z ]*[a-z] {2,}[^\s\"'\\][^\"'\\]*")
+"""A row of brokerd's own words: its name, then a value in which nothing is quoted."""
+
+
+def gist(tool: str, block: str, screen: Screen) -> str:
+    """Return the question on one line, since its block may have scrolled away: tool, path or host, whether it writes.
+
+    The path stands in `block`, which brokerd wrote; where it is too long its middle is left out.
+    """
+    kind = tools.TOOLS.get(tool)
+    does = "" if kind is None else ", which writes" if kind.writes else ", which only reads"
+    name, where = render.safe_line(tool), _WHERE.search(block)
+    if where is None:
+        return f"{name}{does}"
+    used = render.cells(name + does) + 2
+    return f"{name} {render.clip_line(where[1], screen, used=used, where=Cut.MIDDLE)}{does}"
+
+
 def show_block(screen: Screen, block: str) -> None:
     """Show what brokerd wrote for the owner. Escaped once more: brokerd's promise is not ours to rely on.
 
-    A line that is longer than the terminal is broken here and marked. The terminal would go on at its left edge, where
-    a text chosen by the model could pass for another line of the question.
+    A line that is longer than the terminal is broken here, at spaces where it holds brokerd's own words alone. One
+    with text from outside is broken anywhere and marked. The terminal would go on at its left edge, where a text
+    chosen by the model could pass for another line of the question.
     """
     for line in render.safe_block(block.rstrip("\n")).split("\n"):
-        for piece in _pieces(line, screen):
+        for piece in _fitted(line, screen):
             screen.line(piece, Ink.BOLD)
 
 
-def _pieces(line: str, screen: Screen) -> Iterator[str]:
+def _fitted(line: str, screen: Screen) -> Iterator[str]:
+    if not _OURS.fullmatch(line):
+        yield from _pieces(line, screen, mark=screen.glyph("  ↳ ", "  > "))
+    elif not screen.terminal:
+        yield line
+    else:
+        for row in render.wrap(line, screen.width() - 1, hang=2).split("\n"):
+            yield from _pieces(row, screen, mark=" " * 18)  # a checksum is wider than a narrow terminal
+
+
+def _pieces(line: str, screen: Screen, *, mark: str) -> Iterator[str]:
     width = screen.width() - 1 if screen.terminal else None
     if width is None or render.cells(line) <= width:
         yield line
         return
-    mark = screen.glyph("  ↳ ", "  > ")
     rest, lead = line, ""
     while rest:
         room = max(8, width - len(lead))

@@ -5,7 +5,6 @@ goes to standard error.
 """
 
 import sys
-from collections.abc import Callable
 
 import attrs
 
@@ -18,7 +17,7 @@ from bxctl.approvals import show_block
 from bxctl.events import JsonView, TurnView, View, Wishes, ending_line
 from bxctl.exits import Exit
 from bxctl.render import Ink, Screen
-from bxctl.turns import Ask, Leave, TurnRun
+from bxctl.turns import Ask, Leave, Peek, TurnRun
 from bxctl.world import World
 
 
@@ -60,18 +59,18 @@ def run(world: World, errand: Errand) -> int:
         raise
 
 
-def _leave_open(_event: ApprovalPending, _still_open: Callable[[], bool]) -> None:
+def _leave_open(_event: ApprovalPending, _peek: Peek) -> None:
     """The program that reads the events knows what to do, or asks brokerd itself."""
 
 
 def _teller(world: World) -> Ask:
     """Show a question on standard error, however quiet we are, and ask nothing: standard input was the message."""
 
-    def tell(event: ApprovalPending, still_open: Callable[[], bool]) -> None:
+    def tell(event: ApprovalPending, peek: Peek) -> None:
         try:
             block, _ = world.admin.block(event.approval)
         except BoxmakerError as error:
-            if still_open():
+            if peek() is None:
                 world.errors.line(
                     f"question {event.approval} cannot be shown: {render.safe_line(str(error))}", Ink.WARN
                 )

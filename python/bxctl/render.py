@@ -34,6 +34,14 @@ class Ink(Enum):
     NEW = "36"
 
 
+class Cut(Enum):
+    """Where a text that is too long for its place loses something."""
+
+    END = "end"
+    MIDDLE = "middle"
+    BEGIN = "begin"
+
+
 def safe_line(untrusted: str) -> str:
     """Return `untrusted` on one line, every control and invisible character spelled out."""
     return sanitize.escape_terminal(untrusted, keep_newlines=False)
@@ -168,6 +176,16 @@ def clip(text: str, width: int, *, unicode: bool) -> str:
     return kept + mark if width > len(mark) else mark[:width]
 
 
+def clip_at(text: str, width: int, where: Cut, *, unicode: bool) -> str:
+    """Return `text` cut to `width` columns as `clip` does, but at its end, in its middle or at its beginning."""
+    mark = "…" if unicode else "..."
+    room = width - len(mark)
+    if where is Cut.END or cells(text) <= width or room < 2:
+        return clip(text, width, unicode=unicode)
+    begin = head(text, room // 2) if where is Cut.MIDDLE else ""
+    return begin + mark + head(text[::-1], room - cells(begin))[::-1]
+
+
 def head(text: str, width: int) -> str:
     """Return as much of `text` as fits into `width` columns, at least one character: nothing is lost or marked."""
     taken, room = 0, width
@@ -201,11 +219,22 @@ def _wrapped(line: str, width: int, hang: int) -> str:
     return done + current
 
 
-def clip_line(untrusted: str, screen: Screen, *, used: int = 0) -> str:
+def clip_line(untrusted: str, screen: Screen, *, used: int = 0, where: Cut = Cut.END) -> str:
     """Return `untrusted` escaped and cut to what is left of a line that already has `used` columns."""
     room = screen.width() - used - 1 if screen.terminal else _LINE_CUT
     # The cut before the escaping only bounds the work: no terminal shows so much on one line.
-    return clip(safe_line(untrusted[:_WORK_CUT]), max(room, 8), unicode=screen.unicode)
+    if len(untrusted) > 2 * _WORK_CUT:
+        untrusted = untrusted[:_WORK_CUT] + ("" if where is Cut.END else untrusted[-_WORK_CUT:])
+    return clip_at(safe_line(untrusted), max(room, 8), where, unicode=screen.unicode)
+
+
+_DENIAL = re.compile(r"denied: ([a-z_]{1,40})(?: \((.*)\))?", re.DOTALL)
+
+
+def denial(untrusted: str) -> tuple[str | None, str]:
+    """Return the code and the rest of a result that says that a call was denied; (None, all of it) for any other."""
+    found = _DENIAL.fullmatch(untrusted)
+    return (found[1], found[2] or "denied") if found else (None, untrusted)
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:

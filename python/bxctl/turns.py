@@ -78,11 +78,14 @@ def ctrl_c_into(inbox: Inbox) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-Ask = Callable[[channel.ApprovalPending, Callable[[], bool]], None]
-"""Shows a question to the owner. The function it gets says whether the question is still open."""
+Peek = Callable[[], object]
+"""Returns what has come since and is dealt with next, None while there is nothing: a question is open until then."""
+
+Ask = Callable[[channel.ApprovalPending, Peek], None]
+"""Shows a question to the owner."""
 
 
-def _nobody_asks(_event: channel.ApprovalPending, _still_open: Callable[[], bool]) -> None:
+def _nobody_asks(_event: channel.ApprovalPending, _peek: Peek) -> None:
     """Leave the question to another program."""
 
 
@@ -109,6 +112,7 @@ class TurnRun:
         self._wait_ms = wait_ms
         self._key: MessageKey = ids.new_message_key()
         self._inbox: Inbox = queue.SimpleQueue()
+        self._peeked: object = None
         self._turn: int | None = None
         self._losses = 0
         self._pressed_ms: int | None = None
@@ -137,7 +141,16 @@ class TurnRun:
 
     # -- what comes in ---------------------------------------------------------------------------
 
+    def _peek(self) -> object:
+        if self._peeked is None:
+            with contextlib.suppress(queue.Empty):
+                self._peeked = self._inbox.get_nowait()
+        return self._peeked
+
     def _next(self) -> object:
+        peeked, self._peeked = self._peeked, None
+        if peeked is not None:
+            return peeked
         while True:
             try:
                 return self._inbox.get(timeout=_TICK_SECONDS)
@@ -164,7 +177,7 @@ class TurnRun:
                 self._losses = 0
                 self._view.show(item)
                 if not self._cancel_wanted:
-                    self._ask(item, self._inbox.empty)
+                    self._ask(item, self._peek)
             case _:
                 self._losses = 0
                 self._view.show(item)

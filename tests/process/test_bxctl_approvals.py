@@ -109,7 +109,7 @@ def test_json_answers_are_the_frames(tmp_path: Path) -> None:
 # -- in a conversation ----------------------------------------------------------------------------------
 
 
-def waits_for(answered: threading.Event, *, ok: bool = True) -> Script:
+def waits_for(answered: threading.Event, *, ok: bool = True, content: str | None = None) -> Script:
     """A turn with a call that the owner is asked about; it goes on once `answered` is set."""
 
     def script(request: Request) -> None:
@@ -118,7 +118,8 @@ def waits_for(answered: threading.Event, *, ok: bool = True) -> Script:
         pending = channel.ApprovalPending(turn=1, call=CallId(1), name="write_file", approval=42, expires=EXPIRES)
         request.answer(pending, final=False)
         assert answered.wait(60)
-        request.answer(returned("write_file", "done" if ok else "denied: approval_refused", ok=ok), final=False)
+        came = content or ("done" if ok else "denied: approval_refused")
+        request.answer(returned("write_file", came, ok=ok), final=False)
         request.answer(ended("It is written."), final=True)
 
     return script
@@ -208,23 +209,94 @@ def test_a_line_that_was_typed_before_the_question_answers_nothing(tmp_path: Pat
         screen.expect(r"It is written\.")
 
 
-@pytest.mark.parametrize(("typed", "told"), [(ENTER, "It stays open"), ("", "the question is over")])
-def test_a_question_that_is_not_answered_here_lets_the_turn_go_on(tmp_path: Path, typed: str, told: str) -> None:
+ELSEWHERE = {
+    "approved": (True, "done", "answered elsewhere: approved, and the call ran"),
+    "refused": (False, "denied: approval_refused (not that file)", "answered elsewhere: refused"),
+    "expired": (False, "denied: approval_expired", "has expired: nobody answered in time"),
+}
+
+
+@pytest.mark.parametrize(("ok", "content", "told"), ELSEWHERE.values(), ids=ELSEWHERE.keys())
+def test_a_question_that_ends_elsewhere_says_how(tmp_path: Path, ok: bool, content: str, told: str) -> None:
     answered = threading.Event()
     with (
-        FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered)}),
+        FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered, ok=ok, content=content)}),
         asks(tmp_path) as fake,
         on_terminal(tmp_path, "chat") as screen,
     ):
         screen.expect(PROMPT)
         screen.send("write it" + ENTER)
         screen.expect(r"42\? ")
-        if typed:
-            screen.send(typed)
-            screen.expect(told)
-        answered.set()  # elsewhere
-        screen.expect(r"It is written\..*" + PROMPT if typed else told + r".*It is written\..*" + PROMPT)
+        answered.set()
+        screen.expect(rf"Question 42 .*{told}.*It is written\..*" + PROMPT)
     assert fake.of(admin.ApprovalAnswer) == []
+
+
+def test_enter_leaves_the_question_open_and_its_number_still_answers(tmp_path: Path) -> None:
+    answered = threading.Event()
+    scripts = {
+        admin.ApprovalShow: shows(),
+        admin.ApprovalAnswer: setting(answered, settles(ApprovalEnding.APPROVED)),
+    }
+    with (
+        FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered)}) as loop,
+        FakeAdmin(tmp_path, scripts),
+        on_terminal(tmp_path, "chat") as screen,
+    ):
+        screen.expect(PROMPT)
+        screen.send("write it" + ENTER)
+        screen.expect(r"42\? ")
+        for keys in (ENTER, ENTER, CTRL_D):
+            screen.send(keys)
+            screen.expect(r"42\? ")
+        screen.send("is it written yet?" + ENTER)
+        screen.expect(r"that answers nothing.*42\? ")
+        screen.send("42" + ENTER)
+        screen.expect(r"42 approved.*It is written\..*" + PROMPT)
+    assert screen.shown.count("It stays open") == 1
+    assert [message.text for message in loop.of(channel.UserMessage)] == ["write it"]
+
+
+def test_an_answer_that_brokerd_did_not_hear_can_be_given_again(tmp_path: Path) -> None:
+    answered = threading.Event()
+
+    def first_refuses(request: Request) -> None:
+        if len(broker.of(admin.ApprovalAnswer)) == 1:
+            refuses(ErrorCode.AUDIT_UNAVAILABLE, "the audit log cannot be written")(request)
+        else:
+            setting(answered, settles(ApprovalEnding.APPROVED))(request)
+
+    with (
+        FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered)}),
+        FakeAdmin(tmp_path, {admin.ApprovalShow: shows(), admin.ApprovalAnswer: first_refuses}) as broker,
+        on_terminal(tmp_path, "chat") as screen,
+    ):
+        screen.expect(PROMPT)
+        screen.send("write it" + ENTER)
+        screen.expect(r"42\? ")
+        screen.send("42" + ENTER)
+        screen.expect(r"audit_unavailable.*42\? ")
+        screen.send("42" + ENTER)
+        screen.expect(r"42 approved.*It is written\..*" + PROMPT)
+
+
+def test_the_question_ends_with_a_line_that_says_what_it_is_about(tmp_path: Path) -> None:
+    answered = threading.Event()
+    block = "write_file asks to run\n" + f'  path            "/srv/{"d" * 90}/notes.txt"\n' + "    1,\n" * 60
+    with (
+        FakeLoopd(tmp_path, {channel.UserMessage: waits_for(answered)}),
+        asks(tmp_path, shows(block)),
+        on_terminal(tmp_path, "chat", more={"NO_COLOR": "1"}) as screen,
+    ):
+        screen.expect(PROMPT)
+        screen.send("write it" + ENTER)
+        line = screen.expect(r'\n(write_file "/srv/[^\n]*)\r\n').group(1)
+        screen.expect(r"42\? ")
+        answered.set()
+        screen.expect(PROMPT)
+    assert line.endswith('/notes.txt", which writes')
+    assert "…" in line
+    assert len(line) < 80
 
 
 def test_ctrl_c_at_the_question_cancels_the_turn(tmp_path: Path) -> None:
@@ -239,7 +311,7 @@ def test_ctrl_c_at_the_question_cancels_the_turn(tmp_path: Path) -> None:
         screen.expect(r"42\? ")
         screen.send(CTRL_C)
         fake.wait(channel.TurnCancel)
-        screen.expect(PROMPT)
+        screen.expect(r"Question 42 is withdrawn.*nothing was approved here.*" + PROMPT)
     assert broker.of(admin.ApprovalAnswer) == []
 
 
@@ -319,11 +391,11 @@ def test_grants_explain_tells_that_the_files_have_changed(tmp_path: Path) -> Non
 
 
 def test_grants_suggest_prints_nothing_but_toml_on_standard_output(tmp_path: Path) -> None:
-    suggestion = admin.GrantSuggestion(file="read-x.toml", toml='tool = "read_file"\nmode = "ask"\n', note="look first")
+    suggestion = admin.GrantSuggestion(file="/g/x.toml", toml='tool = "read_file"\nmode = "ask"\n', note="look first")
     with FakeAdmin(tmp_path, {admin.GrantsSuggest: replies(suggestion)}):
         done = run(tmp_path, "grants", "suggest", "7")
     assert done.stdout.decode() == 'tool = "read_file"\nmode = "ask"\n'
-    assert "look first" in done.stderr.decode()
+    assert done.stderr.decode() == "look first\n/g/x.toml:\n"
 
 
 def test_broker_status_fails_where_every_call_is_denied(tmp_path: Path) -> None:
@@ -416,3 +488,17 @@ def test_a_long_line_cannot_pass_for_another_line_of_the_question(tmp_path: Path
     assert all(len(line) < 80 for line in lines)
     told = "".join(line.removeprefix("  ↳ ") if line.startswith("  ↳ ") else f"\n{line}" for line in lines)
     assert f'  command  "{forged}"' in told, "broken, and nothing left out"
+
+
+def test_our_own_words_break_at_spaces_and_are_not_marked(tmp_path: Path) -> None:
+    limits = "20 s of time, 256 MiB of memory, 1 processor, 64 processes, 16 MiB of temporary files"
+    block = f"  limits          {limits}\n  fingerprint     {'ab' * 32}\n"
+    scripts = {admin.ApprovalShow: shows(block), admin.ApprovalAnswer: settles(ApprovalEnding.REFUSED)}
+    with FakeAdmin(tmp_path, scripts), on_terminal(tmp_path, "deny", "42", more={"NO_COLOR": "1"}) as screen:
+        screen.expect("42 refused")
+        assert screen.wait() == 0
+    assert "↳" not in screen.shown
+    lines = screen.shown.replace("\r", "").split("\n")
+    assert all(len(line) < 80 for line in lines)
+    assert " ".join(line.strip() for line in lines[:2]) == f"limits          {limits}"
+    assert "".join(line.strip() for line in lines[2:4]) == f"fingerprint     {'ab' * 32}"

@@ -25,7 +25,7 @@ def test_an_answer_streams_in_and_the_session_is_named_at_the_end(tmp_path: Path
         screen.expect("Hello there.\r\n.*read 20 tokens, 100 from the cache; wrote 7; 1.2 s.*" + PROMPT)
         screen.send(CTRL_D)
         message = fake.wait(channel.UserMessage)
-        screen.expect(f"To go on: bxctl --home {tmp_path} chat --session {message.session}")
+        screen.expect(rf"To go on: \S*bxctl --home {tmp_path} chat --session {message.session}")
         assert screen.wait() == 0
     assert message.text == "Good morning"
     assert message.new
