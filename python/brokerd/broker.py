@@ -237,6 +237,7 @@ class Broker:
         given_up: Callable[[], bool],
     ) -> Answer:
         if given_up():
+            log.info("not run seq=%d why=%s", record.seq, ASKER_GONE)
             return self._not_run(record, decision, DenyReason.RUNNER_UNAVAILABLE, ASKER_GONE)
         with self._running.place(given_up=given_up) as placed:
             if not placed:
@@ -249,6 +250,7 @@ class Broker:
                 return _denied(DenyReason.AUDIT_UNAVAILABLE)
             except RunnerUnavailable as error:
                 if progress.state is CallState.APPROVED:
+                    log.warning("not run seq=%d code=%s why=%s", record.seq, error.code, error.detail)
                     return self._not_run(record, decision, _reason(error), error.detail)
                 log.error("lost a running call seq=%d code=%s", record.seq, error.code)
             except Exception:

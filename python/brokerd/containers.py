@@ -26,7 +26,15 @@ from brokerd import attached, containerplan
 from brokerd.attached import Frames, Reading
 from brokerd.containerplan import CALL_LABEL, OWNER_LABEL, Plan
 from brokerd.exited import Exited, Stop
-from brokerd.runnerfaults import ImageMissing, NotAsAsked, PodmanAway, PodmanRefused, PodmanSlow, RunnerUnavailable
+from brokerd.runnerfaults import (
+    ImageMissing,
+    NotAsAsked,
+    PodmanAway,
+    PodmanForbidden,
+    PodmanRefused,
+    PodmanSlow,
+    RunnerUnavailable,
+)
 from brokerd.timedsocket import TimedSocket
 from bxcore import logs, strictjson
 from bxcore.deadline import Clock, Deadline
@@ -418,7 +426,8 @@ def _refusal(method: str, target: str, answer: Answer) -> RunnerUnavailable:
     if "image not known" in cause or "no such image" in cause:
         return ImageMissing("the tool image is not loaded")
     words = f": {cause}" if _PLAIN_WORDS.fullmatch(cause) else ""
-    return PodmanRefused(f"podman answered {answer.status} to {step}{words}")
+    kind = PodmanForbidden if "permission denied" in cause.lower() else PodmanRefused
+    return kind(f"podman answered {answer.status} to {step}{words}")
 
 
 def _json(body: bytes) -> object:

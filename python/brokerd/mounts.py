@@ -51,6 +51,12 @@ class MountRefused(RunnerUnavailable):
     code = "mount_refused"
 
 
+class MountDenied(MountRefused):
+    """The container service was not permitted to show the path: its user has no access to it."""
+
+    code = "mount_denied"
+
+
 class Shape(Enum):
     """What of its path a tool needs: the file, the directory, either, or the directory that the file is in."""
 

@@ -99,8 +99,10 @@ class Reading:
         try:
             return self._effects(call)
         except MountRefused as error:
+            log.warning("a call cannot run tool=%s code=%s why=%s", call.kind.name, error.code, error.detail)
             return Unfit(reason=DenyReason.INVALID_ARGUMENTS, detail=_short(error.detail))
         except RunnerUnavailable as error:
+            log.warning("a call cannot run tool=%s code=%s why=%s", call.kind.name, error.code, error.detail)
             return Unfit(reason=DenyReason.RUNNER_UNAVAILABLE, detail=_short(error.detail))
         except Exception:
             log.exception("denied by a fault reason=runner_unavailable code=internal")

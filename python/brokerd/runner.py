@@ -20,12 +20,12 @@ from brokerd.call import Call
 from brokerd.containerplan import Bounds, Ids, Network, Plan
 from brokerd.containers import PREPARE_MS, Podman, Swept, Work
 from brokerd.exited import UNSTARTED
-from brokerd.mounts import Mount
+from brokerd.mounts import Mount, MountDenied
 from brokerd.policy import Decision
 from brokerd.probe import Held
 from brokerd.protected import Protected
 from brokerd.results import Ran
-from brokerd.runnerfaults import ImageMissing, NotAsApproved, RunnerUnavailable
+from brokerd.runnerfaults import ImageMissing, NotAsApproved, PodmanForbidden, RunnerUnavailable
 from bxcore import logs, regularfile, strictjson, tools
 from bxcore.deadline import Clock, Deadline
 from bxcore.hosts import Target
@@ -101,6 +101,11 @@ class Runner:
         """What the probe of the present image found; None while no probe came to its end."""
         return None if self._probed is None else self._probed[1]
 
+    @property
+    def protected(self) -> Protected:
+        """What no tool may see, as far as it is known: where Podman keeps its containers comes with the probe."""
+        return self._protected
+
     def image(self) -> str:
         """Return the ID of the tool image. Raises ImageMissing."""
         try:
@@ -164,6 +169,9 @@ class Runner:
             try:
                 exited = self._podman.run(plan, work, start)
             except RunnerUnavailable as fault:
+                if not recorded.is_set() and effects.mounts and isinstance(fault, PodmanForbidden):
+                    # All else that a container is made from was there for the probe, so it is the path.
+                    raise MountDenied("the user that tools run as may not reach this path") from fault
                 if not recorded.is_set():
                     raise
                 log.error("the tool was not started seq=%d why=%s code=%s", seq, fault.detail, fault.code)

@@ -27,6 +27,10 @@ class PodmanRefused(RunnerUnavailable):
     code = "podman_refused"
 
 
+class PodmanForbidden(PodmanRefused):
+    """Podman's service was itself refused something: its user has no access to it."""
+
+
 class ImageMissing(RunnerUnavailable):
     """The tool image is not loaded, or nobody wrote down which one it is."""
 

@@ -8,8 +8,8 @@ import pytest
 
 from brokerd import broker as broker_module
 from brokerd import reading
-from brokerd.mounts import MountRefused
-from brokerd.runnerfaults import ImageMissing
+from brokerd.mounts import MountDenied, MountRefused
+from brokerd.runnerfaults import ImageMissing, RunnerUnavailable
 from bxcore.auditlog import Decided, Ended, RunEnding
 from bxcore.ids import SessionId
 from bxcore.wire.admin import Verdict
@@ -221,11 +221,12 @@ def test_an_exception_in_the_decision_itself_is_a_recorded_denial(brokered: Brok
     assert last_decision(brokered).reason is DenyReason.NO_GRANT
 
 
-def test_a_run_that_cannot_begin_is_denied_and_has_ended(brokered: Brokered) -> None:
+def test_a_run_that_cannot_begin_is_denied_and_has_ended(brokered: Brokered, caplog: pytest.LogCaptureFixture) -> None:
     """S7: never the host, and the log knows that nothing ran."""
     brokered.grant()
     for fault, reason in (
         (ImageMissing("the tool image is not loaded"), DenyReason.RUNNER_UNAVAILABLE),
+        (MountDenied("the user may not reach it"), DenyReason.INVALID_ARGUMENTS),
         (MountRefused("there is a link now"), DenyReason.INVALID_ARGUMENTS),
         (ZeroDivisionError(), DenyReason.RUNNER_UNAVAILABLE),
     ):
@@ -237,6 +238,18 @@ def test_a_run_that_cannot_begin_is_denied_and_has_ended(brokered: Brokered) -> 
         assert (ended.decision, ended.ending) == (decided.seq, RunEnding.FAILED)
     assert brokered.containers.ran == []
     assert brokered.audit.not_started() == ()
+    assert "not run seq=1 code=image_missing why=the tool image is not loaded" in caplog.text
+    assert "code=mount_denied why=the user may not reach it" in caplog.text
+
+
+@pytest.mark.parametrize("fault", [ImageMissing("the tool image is not loaded"), MountRefused("a link now")])
+def test_a_call_that_cannot_run_at_all_has_its_code_in_the_log(
+    brokered: Brokered, fault: RunnerUnavailable, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokered.grant()
+    brokered.containers.unfit = fault
+    denied(brokered.ask())
+    assert f"a call cannot run tool=read_file code={fault.code} why={fault.detail}" in caplog.text
 
 
 def test_a_run_that_breaks_off_is_unknown_and_counts_as_seen(brokered: Brokered) -> None:

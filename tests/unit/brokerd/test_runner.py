@@ -13,10 +13,10 @@ from brokerd import mounts, policy, results, tending
 from brokerd import runner as runner_module
 from brokerd.call import FRESH
 from brokerd.containers import Podman, Swept
-from brokerd.mounts import Mount, MountRefused
+from brokerd.mounts import Mount, MountDenied, MountRefused
 from brokerd.probe import Held
 from brokerd.runner import order, protected_by
-from brokerd.runnerfaults import ImageMissing, PodmanAway, RunnerUnavailable, Unenforced
+from brokerd.runnerfaults import ImageMissing, PodmanAway, PodmanRefused, RunnerUnavailable, Unenforced
 from brokerd.tending import Tending
 from bxcore import paths, tools
 from bxcore.ids import Hash32
@@ -101,6 +101,30 @@ def test_p3_what_was_swapped_before_the_run_does_not_run(place: Place) -> None:
     with pytest.raises(MountRefused, match="link now"):
         run(place.runner(), decision)
     assert place.service.asked.count("create") == 2, "the probe's alone"
+
+
+def forbidden(exchange: Exchange) -> bool:
+    exchange.refuse(500, "permission denied")
+    return True
+
+
+@pytest.mark.parametrize("step", ["create", "init"])
+def test_a_path_that_the_tool_user_may_not_reach_is_named_as_that(place: Place, step: str) -> None:
+    runner = place.runner()
+    decision = decided(calls.call(path=str(place.file)))
+    runner.effects(calls.call(path=str(place.file)))  # the probe is over
+    place.service.on(step, forbidden)
+    with pytest.raises(MountDenied, match="the user that tools run as may not reach this path") as caught:
+        run(runner, decision)
+    assert caught.value.code == "mount_denied"
+    assert place.service.containers == {}
+
+
+def test_a_permission_that_no_path_can_be_the_cause_of_is_podmans_own(place: Place) -> None:
+    place.service.on("create", forbidden)
+    with pytest.raises(PodmanRefused, match="permission denied") as caught:
+        run(place.runner(), decided(calls.call(path=str(place.file))))
+    assert caught.value.code == "podman_refused"
 
 
 def test_p3_what_is_swapped_between_the_plan_and_the_mount_is_seen_by_the_wrapper(place: Place) -> None:
