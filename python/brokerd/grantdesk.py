@@ -5,6 +5,8 @@ effect. Threads: any.
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
 
 import attrs
 
@@ -33,10 +35,17 @@ from bxcore.wire.tools import DenyReason, ToolRequest
 _NOBODY = SessionId("dry-run")
 
 
+class GrantPlace(GrantSource, Protocol):
+    """Where grants come from, and the directory that the owner writes them to."""
+
+    @property
+    def directory(self) -> Path: ...
+
+
 class GrantDesk:
     """`now` is the clock that grants expire by."""
 
-    def __init__(self, *, files: GrantSource, reading: Reading, ledger: Ledger, now: Callable[[], Timestamp]) -> None:
+    def __init__(self, *, files: GrantPlace, reading: Reading, ledger: Ledger, now: Callable[[], Timestamp]) -> None:
         self._files = files
         self._reading = reading
         self._ledger = ledger
@@ -77,7 +86,8 @@ class GrantDesk:
     def suggest(self, seq: int) -> GrantSuggestion:
         """Return the narrowest grant that would ask for the call of a recorded denial. Raises NoRecord."""
         record = self._decision(seq)
-        return grantreview.suggest(record, TOOLS.get(record.tool), self._now())
+        found = grantreview.suggest(record, TOOLS.get(record.tool), self._now())
+        return found if found.toml is None else attrs.evolve(found, file=str(self._files.directory / found.file))
 
     def _decision(self, seq: int) -> Decided:
         record = self._ledger.find(seq)

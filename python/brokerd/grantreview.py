@@ -84,7 +84,10 @@ _NO_GRANT_HELPS = {
     DenyReason.AUDIT_UNAVAILABLE: "nothing could be recorded; this has nothing to do with grants",
     DenyReason.STATE_UNREADABLE: "the session's state could not be read; this has nothing to do with grants",
     DenyReason.RUNNER_UNAVAILABLE: "no container could be run; this has nothing to do with grants",
-    DenyReason.APPROVAL_REFUSED: "it was asked about, and refused",
+    DenyReason.APPROVAL_REFUSED: (
+        "it was asked about, and refused: the same call is refused unasked until a grant changes or the time of"
+        " [approvals] ttl_ms in brokerd.toml is over, an hour unless you set it"
+    ),
     DenyReason.APPROVAL_EXPIRED: "it was asked about, and nobody answered in time",
 }
 

@@ -99,6 +99,11 @@ class GrantFiles:
         self._made: _Answer = ()
         self._made_ms: int | None = None  # None while nothing that was made can be trusted unseen
 
+    @property
+    def directory(self) -> Path:
+        """Where the files lie."""
+        return self._directory
+
     def current(self) -> GrantSet:
         """Return the grants as they are on the disk now, or raise GrantFaults with all that is wrong."""
         begun_before = self._begun

@@ -92,6 +92,6 @@ def suggest(world: World, *, seq: int, json: bool) -> int:
     world.errors.say(render.safe_line(found.note), Ink.DIM)
     if found.toml is None:
         return Exit.FAILED
-    world.errors.line(f"grants/{render.safe_line(found.file)}:", Ink.DIM)
+    world.errors.line(f"{render.safe_line(found.file)}:", Ink.DIM)
     world.screen.write(render.safe_block(found.toml.rstrip("\n")) + "\n")
     return Exit.OK

@@ -197,7 +197,8 @@ class GrantsSuggest:
 class GrantSuggestion:
     """kind `grant_suggestion`, final: the narrowest grant that would ask for this call. Never written by brokerd.
 
-    `toml` is None where no grant can allow it; `note` says why, or what to look at first.
+    `toml` is None where no grant can allow it; `note` says why, or what to look at first. `file` is the whole path of
+    the file that it would be, in the directory that brokerd reads.
     """
 
     file: str

@@ -390,6 +390,7 @@ def test_a_suggestion_would_ask_for_the_call_that_was_denied(served: Served) -> 
     served.ask(request(1, "/data/log.md"), Socket.BROKER)
     [suggestion] = served.ask(admin.GrantsSuggest(seq=1))
     assert suggestion.toml is not None
+    assert suggestion.file == f"{served.brokered.grants}/read-file-1.toml"
     served.brokered.grant("suggested", text=suggestion.toml)
     verdict = served.ask(admin.GrantsExplain(seq=1))[-1]
     assert (verdict.verdict, verdict.grant) == (Verdict.ASK, "suggested")
