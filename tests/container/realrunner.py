@@ -12,6 +12,7 @@ import attrs
 from brokerd import mounts, policy, results
 from brokerd.call import FRESH, Call
 from brokerd.containers import Podman
+from brokerd.probe import Held
 from brokerd.protected import Protected
 from brokerd.results import Ran
 from brokerd.runner import Runner
@@ -120,6 +121,22 @@ def resolved(tool: str, path: Path | str) -> Call:
     return attrs.evolve(call, path=mounts.resolve(asked_path(call.arguments) or "", TOOLS[tool]))
 
 
+_proved: dict[tuple[Path, str], Held] = {}
+
+
+def prove_once(runner: Runner, podman: Podman) -> None:
+    """Let the runner prove the walls of the image, unless one of this session has: so brokerd does it, too."""
+    key = (podman.path, runner.image())
+    if key not in _proved:
+        runner.tend()
+        assert runner.held is not None
+        _proved[key] = runner.held
+        return
+    runner._probed = (runner.image(), _proved[key])
+    places = (*runner._protected.places, *podman.places())
+    runner._protected = attrs.evolve(runner._protected, places=places)
+
+
 @contextmanager
 def real_runner(host: ToolHost, home: Path, owner: str, limits: Limits = SMALL) -> Iterator[RealRunner]:
     """Give a runner whose containers bear a label of their own, and see that none is left."""
@@ -131,6 +148,7 @@ def real_runner(host: ToolHost, home: Path, owner: str, limits: Limits = SMALL) 
     given = settings(host, home, limits)
     podman = Podman(host.api_socket, clock=plans.CLOCK, owner=owner)
     runner = Runner(given, podman=podman, egress=None, clock=plans.CLOCK, protected=Protected.of(given))
+    prove_once(runner, podman)
     made = RealRunner(host=host, runner=runner, podman=podman, files=top / "files", outside=top / "outside")
     try:
         yield made
