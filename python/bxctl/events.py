@@ -17,7 +17,7 @@ from bxcore.wire.channel import TurnEnded, TurnEnding
 from bxcore.wire.kinds import KIND_OF
 from bxctl import render
 from bxctl.blocks import QUEUED, Block, Status
-from bxctl.render import Ink, Screen
+from bxctl.render import Cut, Ink, Screen
 
 _NAME_CUT = 40
 """No tool of ours has a longer name; a model may make one up."""
@@ -25,6 +25,9 @@ _NAME_CUT = 40
 
 _WORDS = (channel.ReasoningDelta, channel.TextDelta, channel.TurnSnapshot)
 """The events that carry the model's words as they come."""
+
+_TELLING = {"command": Cut.MIDDLE, "url": Cut.MIDDLE, "path": Cut.BEGIN, "query": Cut.END}
+"""The arguments that say best what a call does, the best first, and where each may be cut: a path ends in its file."""
 
 _CUT = "\n[cut here: "
 """How the note begins in which the text of turn_ended ends where it was too long for a frame."""
@@ -198,8 +201,8 @@ class TurnView:
         head = self._aside.glyph("· ", "- ")
         name = render.clip(render.safe_line(event.name[: _NAME_CUT + 1]), _NAME_CUT, unicode=self._aside.unicode)
         room_for_result = 24
-        words = render.clip_line(event.arguments, self._aside, used=len(head) + len(name) + room_for_result)
-        self._aside.write(f"{head}{name} {words}", Ink.DIM)
+        used = len(head) + render.cells(name) + room_for_result
+        self._aside.write(f"{head}{name} {telling(event.arguments, self._aside, used=used)}", Ink.DIM)
         self._open_call = event.call
 
     def _question(self, event: channel.ApprovalPending) -> None:
@@ -212,7 +215,7 @@ class TurnView:
         size = render.size(len(event.content.encode("utf-8", "replace")))
         words = f" {arrow} {size}{', cut' if event.truncated else ''}"
         if not event.ok:
-            words = f" {arrow} not carried out: {render.clip_line(event.content, self._aside, used=24)}"
+            words = f" {arrow} not carried out: {self._why_not(event.content)}"
         if self._open_call != event.call:
             self._end_blocks()
             words = self._aside.glyph("· ", "- ") + render.safe_line(event.name) + words
@@ -221,6 +224,11 @@ class TurnView:
             words = " " + words
         self._aside.write(words + "\n", Ink.DIM)
         self._open_call = None
+
+    def _why_not(self, content: str) -> str:
+        code, rest = render.denial(content)
+        entry = f" [{code}]" if code else ""
+        return render.clip_line(rest, self._aside, used=24 + len(entry)) + entry
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -289,6 +297,21 @@ def json_line(message: object) -> str:
     body = convert.unstructure(message)
     assert isinstance(body, dict)
     return json.dumps({"kind": KIND_OF[type(message)], **body}, ensure_ascii=True, separators=(",", ":"))
+
+
+def telling(arguments: str, screen: Screen, *, used: int) -> str:
+    """Return a call's arguments on what is left of a line; where they do not fit, the one that tells most of it."""
+    whole = render.clip_line(arguments, screen, used=used, where=Cut.MIDDLE)
+    if whole == render.safe_line(arguments):
+        return whole
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return whole
+    for name, where in _TELLING.items():
+        if isinstance(given, dict) and isinstance(value := given.get(name), str) and value:
+            return f"{name} {render.clip_line(value, screen, used=used + len(name) + 1, where=where)}"
+    return whole
 
 
 def ending_line(event: TurnEnded) -> str:

@@ -122,6 +122,36 @@ def test_a_call_that_was_not_carried_out_says_why() -> None:
     assert seen == "· rm {}\n  → not carried out: no such tool\n"
 
 
+LONG = {
+    "path": ("path …" + "d" * 27 + "/notes.txt", {"content": "x" * 99, "path": "/srv/" + "d" * 60 + "/notes.txt"}),
+    "command": ("ls -la /srv", {"directory": "/srv", "command": "ls -la /srv", "milliseconds": 5, "more": "x" * 99}),
+    "no telling one": ('{"a": "xxx', {"a": "x" * 99}),
+    "no text": ('{"path": [', {"path": ["x" * 99]}),
+}
+
+
+@pytest.mark.parametrize(("shown", "arguments"), LONG.values(), ids=LONG.keys())
+def test_a_long_call_shows_what_tells_most(shown: str, arguments: dict[str, object]) -> None:
+    seen = watched().show(loopd.called("write_file", json.dumps(arguments)))
+    assert shown in seen
+    assert len(seen) < 80 - len(" → 16.0 kB, cut")
+
+
+@pytest.mark.parametrize("arguments", ["[" * 100_000, '{"path": "' + "x" * 99, '["' + "x" * 99 + '"]'])
+def test_a_call_that_is_no_object_is_shown_cut_in_the_middle(arguments: str) -> None:
+    seen = watched().show(loopd.called("read_file", arguments))
+    assert seen.startswith(f"· read_file {arguments[:8]}")
+    assert seen.endswith(arguments[-4:])
+    assert len(seen) < 80
+
+
+def test_a_denial_ends_in_its_entry_of_the_runbook_however_long_it_is() -> None:
+    denied = loopd.returned("rm", "denied: no_grant (no grant is for " + "x" * 200 + ")", ok=False)
+    assert watched().show(loopd.called("rm", "{}"), denied).endswith("… [no_grant]\n")
+    bare = loopd.returned("rm", "denied: approval_refused", ok=False)
+    assert watched().show(bare) == "· rm → not carried out: denied [approval_refused]\n"
+
+
 def test_results_that_come_in_another_order_name_their_tool() -> None:
     seen = watched().show(
         loopd.called("a", "{}", call=1),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bxctl import render
-from bxctl.render import Ink, Screen
+from bxctl.render import Cut, Ink, Screen
 from tests.fakes.screens import FakeTerminal
 
 HIDDEN = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
@@ -190,3 +190,17 @@ def test_a_number_of_one_is_one() -> None:
 def test_foreign_text_is_escaped_on_a_terminal_only() -> None:
     assert Screen(FakeTerminal(), {}).foreign("\x1b[2J") == "\\u{001B}[2J"
     assert Screen(FakeTerminal(terminal=False), {}).foreign("\x1b[2J") == "\x1b[2J"
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Mn", "Me"))), st.integers(4, 40))
+def test_a_text_cut_anywhere_fits_and_keeps_what_was_not_to_be_cut(text: str, width: int) -> None:
+    for where in Cut:
+        cut = render.clip_at(text, width, where, unicode=True)
+        assert render.cells(cut) <= width
+        if render.cells(text) <= width:
+            assert cut == text
+        elif where is Cut.BEGIN:
+            assert text.endswith(cut.removeprefix("…"))
+        elif where is Cut.MIDDLE:
+            begin, _, end = cut.partition("…")
+            assert "…" in text or (text.startswith(begin) and text.endswith(end))
