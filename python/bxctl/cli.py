@@ -266,6 +266,7 @@ def grants_test(
     if arguments is not None and pairs:
         raise click.UsageError("--arg and --arguments exclude each other")
     text = arguments if arguments is not None else message.arguments(tool, pairs)
+    message.check_call(tool, text)
     return verb.test(
         world.of_process(where), tool=tool, arguments=text, taint=DataClass(taint), untrusted=untrusted, json=json
     )

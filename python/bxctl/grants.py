@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from bxcore.wire import admin
 from bxcore.wire.admin import FindingLevel, Verdict
-from bxcore.wire.tools import DataClass
+from bxcore.wire.tools import DataClass, DenyReason
 from bxctl import render
 from bxctl.exits import Exit
 from bxctl.render import Ink
@@ -12,6 +12,12 @@ from bxctl.sessions import print_json
 from bxctl.world import World
 
 _LEVELS = {FindingLevel.ERROR: Ink.BAD, FindingLevel.WARNING: Ink.WARN, FindingLevel.NOTE: Ink.DIM}
+_NOT_BY_GRANTS = frozenset(DenyReason) - {
+    DenyReason.NO_GRANT,
+    DenyReason.GRANT_EXPIRED,
+    DenyReason.TAINT_TOO_HIGH,
+    DenyReason.DENIED_BY_GRANT,
+}
 _VERDICTS = {Verdict.ALLOWED: Ink.GOOD, Verdict.ASK: Ink.WARN, Verdict.DENIED: Ink.BAD}
 
 
@@ -50,11 +56,18 @@ def explain(world: World, *, seq: int, json: bool) -> int:
 def _verdict(world: World, answers: Iterable[object], *, json: bool) -> int:
     if json:
         return print_json(answers)
-    screen = world.screen
-    for found in answers:
+    screen, told = world.screen, list(answers)
+    # What no grant decided, such as a file that is not there: a grant that fits then does nothing else.
+    beside = any(
+        isinstance(found, admin.GrantsVerdict) and found.verdict is Verdict.DENIED and found.reason in _NOT_BY_GRANTS
+        for found in told
+    )
+    for found in told:
         if isinstance(found, admin.GrantReason):
             mark = screen.glyph("✓", "+") if found.matched else screen.glyph("·", "-")
             name, why = render.safe_line(found.grant), render.safe_line(found.why)
+            if found.matched and beside:
+                why = "it fits"
             screen.say(f"{mark} {name}: {why}", *(() if found.matched else (Ink.DIM,)), hang=4)
         elif isinstance(found, admin.GrantsVerdict):
             _show_verdict(world, found)

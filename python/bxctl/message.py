@@ -1,13 +1,14 @@
 """The owner's text and the session it goes to: checked here, before loopd is asked. Pure but for the id."""
 
+import difflib
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 from bxcore import ids, strictjson, tools
 from bxcore.deadline import Clock
-from bxcore.errors import BoxmakerError
+from bxcore.errors import BadMessage, BoxmakerError
 from bxcore.frame import MAX_FRAME
 from bxcore.ids import SessionId
 from bxcore.timestamp import to_text
@@ -97,6 +98,37 @@ def arguments(tool: str, pairs: Sequence[str]) -> str:
         return strictjson.dumps(dict(found)).decode()
     except ValueError:
         raise Unsendable("an argument is not valid UTF-8") from None
+
+
+def check_call(tool: str, text: str) -> None:
+    """Raise Unsendable where there is no such tool, or the JSON `text` has other arguments than it takes.
+
+    What stands in the arguments is brokerd's to judge.
+    """
+    if tool not in tools.TOOLS:
+        raise Unsendable(f"there is no tool {tool}{_meant(tool, tools.TOOLS)}")
+    try:
+        given = strictjson.loads(text.encode("utf-8", "surrogateescape"))
+    except BadMessage as error:
+        raise Unsendable(f"the arguments are no JSON: {error.detail}") from None
+    if not isinstance(given, dict):
+        raise Unsendable("the arguments must be one JSON object")
+    takes, needed = list(_properties(tool)), _needed(tool)
+    for name in given:
+        if name not in takes:
+            raise Unsendable(f"{tool} takes no argument {name}{_meant(name, takes)}")
+    if missing := [name for name in needed if name not in given]:
+        raise Unsendable(f"{tool} needs the argument {missing[0]}; it takes {', '.join(takes)}")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    alike = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {alike[0]}?" if alike else f"; there are {', '.join(known)}"
+
+
+def _needed(tool: str) -> list[str]:
+    found: Any = tools.schema(tool)["required"]
+    return list(found)
 
 
 def _properties(tool: str) -> dict[str, object]:

@@ -5,16 +5,13 @@ import threading
 import time
 from pathlib import Path
 
-import attrs
 import pytest
 
 from bxcore.ids import CallId
 from bxcore.server import Request
 from bxcore.wire import admin, channel
-from bxcore.wire.admin import ApprovalEnding, Verdict
+from bxcore.wire.admin import ApprovalEnding
 from bxcore.wire.control import ErrorCode
-from bxcore.wire.state import SessionStateAsk, SessionStateReport
-from bxcore.wire.tools import DataClass, DenyReason
 from tests.fakes import loopd
 from tests.fakes.admin import BLOCK, EXPIRES, HASH, FakeAdmin, settles, shows, summary
 from tests.fakes.loopd import FakeLoopd, called, ended, returned
@@ -334,142 +331,6 @@ def test_with_json_the_event_is_all_and_brokerd_is_not_asked(tmp_path: Path) -> 
     kinds = [json.loads(line)["kind"] for line in done.stdout.splitlines()]
     assert "approval_pending" in kinds
     assert fake.asked == []
-
-
-# -- grants and the broker's state --------------------------------------------------------------------------
-
-
-def finding(level: admin.FindingLevel) -> admin.GrantFinding:
-    return admin.GrantFinding(file="a.toml", line=3, level=level, text="mod: unknown key")
-
-
-@pytest.mark.parametrize(("valid", "code"), [(True, 0), (False, 1)])
-def test_grants_check_says_whether_calls_are_decided(tmp_path: Path, valid: bool, code: int) -> None:
-    level = admin.FindingLevel.NOTE if valid else admin.FindingLevel.ERROR
-    answer = replies(finding(level), admin.GrantsCheckEnd(valid=valid, grants=1, findings=1))
-    with FakeAdmin(tmp_path, {admin.GrantsCheck: answer}):
-        done = run(tmp_path, "grants", "check")
-    assert done.returncode == code
-    assert f"a.toml:3: {level.value}: mod: unknown key" in done.stdout.decode()
-    assert ("denies every call" in done.stdout.decode()) is not valid
-
-
-VERDICT = admin.GrantsVerdict(
-    verdict=Verdict.DENIED,
-    reason=DenyReason.TAINT_TOO_HIGH,
-    detail=None,
-    grant=None,
-    result_class=None,
-    result_untrusted=None,
-    mounts=(),
-    hosts=(),
-    recorded=None,
-    same_grants=True,
-)
-REASON = admin.GrantReason(grant="read-notes", matched=False, why="the path is not below /srv/notes")
-
-
-def test_grants_test_types_arguments_as_the_tool_wants_them(tmp_path: Path) -> None:
-    with FakeAdmin(tmp_path, {admin.GrantsTest: replies(REASON, VERDICT)}) as fake:
-        done = run(
-            tmp_path, "grants", "test", "--tool", "read_file", "--arg", "path=/srv/1", "--arg", "max_lines=5",
-            "--taint", "secret", "--untrusted",
-        )  # fmt: skip
-    asked = fake.wait(admin.GrantsTest)
-    assert json.loads(asked.arguments) == {"path": "/srv/1", "max_lines": 5}
-    assert (asked.tool, asked.taint, asked.untrusted) == ("read_file", DataClass.SECRET, True)
-    assert "read-notes: the path is not below /srv/notes" in done.stdout.decode()
-    assert "denied: taint_too_high" in done.stdout.decode()
-
-
-def test_grants_explain_tells_that_the_files_have_changed(tmp_path: Path) -> None:
-    recorded = attrs.evolve(VERDICT, recorded="allowed by grant old", same_grants=False)
-    with FakeAdmin(tmp_path, {admin.GrantsExplain: replies(recorded)}):
-        done = run(tmp_path, "grants", "explain", "7")
-    assert "on record: allowed by grant old" in done.stdout.decode()
-    assert "have changed since" in done.stdout.decode()
-
-
-def test_grants_suggest_prints_nothing_but_toml_on_standard_output(tmp_path: Path) -> None:
-    suggestion = admin.GrantSuggestion(file="/g/x.toml", toml='tool = "read_file"\nmode = "ask"\n', note="look first")
-    with FakeAdmin(tmp_path, {admin.GrantsSuggest: replies(suggestion)}):
-        done = run(tmp_path, "grants", "suggest", "7")
-    assert done.stdout.decode() == 'tool = "read_file"\nmode = "ask"\n'
-    assert done.stderr.decode() == "look first\n/g/x.toml:\n"
-
-
-def test_broker_status_fails_where_every_call_is_denied(tmp_path: Path) -> None:
-    report = admin.BrokerStatusReport(
-        denies=DenyReason.GRANTS_INVALID,
-        detail="a.toml:3: unknown key",
-        grants=0,
-        pending=0,
-        running=0,
-        audit_seq=12,
-        audit_hash=HASH,
-        image=None,
-        limits_held=("wall clock",),
-        limits_missing=("memory",),
-    )
-    with FakeAdmin(tmp_path, {admin.BrokerStatus: replies(report)}):
-        done = run(tmp_path, "broker", "status")
-    assert done.returncode == 1
-    assert "[grants_invalid]" in done.stdout.decode()
-    assert "does not enforce: memory" in done.stdout.decode()
-
-
-@pytest.mark.parametrize("rebuild", [False, True])
-def test_broker_session_asks_or_rebuilds(tmp_path: Path, rebuild: bool) -> None:
-    report = SessionStateReport(session=loopd.session("s"), taint=DataClass.SECRET, untrusted=True, readable=True)
-    asked = admin.SessionRebuild if rebuild else SessionStateAsk
-    with FakeAdmin(tmp_path, {asked: replies(report)}) as fake:
-        done = run(tmp_path, "broker", "session", "s", *(["--rebuild"] if rebuild else []))
-    assert done.stdout.decode() == "s: secret, has read untrusted text\n"
-    assert len(fake.asked) == 1
-
-
-# -- doctor --------------------------------------------------------------------------------------------------
-
-
-def status(denies: DenyReason | None) -> admin.BrokerStatusReport:
-    return admin.BrokerStatusReport(
-        denies=denies,
-        detail="a.toml:3: unknown key" if denies else None,
-        grants=3,
-        pending=0,
-        running=0,
-        audit_seq=12,
-        audit_hash=HASH,
-        image="ab" * 32,
-        limits_held=("time",),
-        limits_missing=(),
-    )
-
-
-@pytest.mark.parametrize(
-    ("denies", "told"),
-    [
-        (None, "brokerd: decides by 3 grants; 12 records"),
-        (DenyReason.GRANTS_INVALID, "docs/runbook.md, grants_invalid"),
-    ],
-)
-def test_doctor_asks_brokerd_where_there_should_be_one(tmp_path: Path, denies: DenyReason | None, told: str) -> None:
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc" / "brokerd.toml").touch()
-    with FakeAdmin(tmp_path, {admin.BrokerStatus: replies(status(denies))}):
-        done = run(tmp_path, "doctor")
-    assert told in done.stdout.decode()
-
-
-def test_doctor_says_that_a_brokerd_which_should_be_there_is_away(tmp_path: Path) -> None:
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc" / "brokerd.toml").touch()
-    assert "brokerd is not running" in run(tmp_path, "doctor").stdout.decode()
-
-
-def test_doctor_of_a_home_without_brokerd_says_nothing_of_it(tmp_path: Path) -> None:
-    (tmp_path / "etc").mkdir()
-    assert "brokerd" not in run(tmp_path, "doctor").stdout.decode()
 
 
 # -- a question that is wider than the terminal ---------------------------------------------------------------
