@@ -26,7 +26,7 @@ TESTS ?= tests
 POETRY := poetry==2.5.1 poetry-plugin-pypi-mirror==0.6.5
 PIP_AUDIT := pip-audit==2.10.1
 
-.PHONY: help chat demo test gate checks bench fmt golden generate lock audit
+.PHONY: help chat demo test gate checks bench fmt golden generate lock audit clean-tools
 .PHONY: verify-model verify-mattermost verify-honcho verify-device
 
 help: ## this list
@@ -90,6 +90,10 @@ audit: ## is a run-time package known to be vulnerable? (needs the package index
 	    .state/pip-audit/bin/pip install -qq $(PIP_AUDIT); }
 	@$(BIN)/python deploy/local/requirements.py poetry.lock main | sed 1,2d >.state/audit.txt
 	@exec .state/pip-audit/bin/pip-audit --strict --disable-pip --require-hashes -r .state/audit.txt
+
+clean-tools: ## take away the tools' images, containers and sample folders of this checkout
+	@$(SETUP)
+	@exec $(BIN)/python deploy/local/cleantools.py
 
 verify-model: ## does it hold against a real model server? (UPSTREAM= for yours)
 	@$(SETUP) $(if $(UPSTREAM),,model)

@@ -72,6 +72,13 @@ class Place:
         """A file that says which home this belongs to."""
         return self.path / "home"
 
+    def of(self) -> Path | None:
+        """Return the home that this belongs to; None where that is not written down, as while it is being made."""
+        try:
+            return Path(self.home.read_text(encoding="utf-8").removesuffix("\n"))
+        except OSError:
+            return None
+
     def prepare(self) -> None:
         """Make what is missing. Raises Refusal where somebody else has taken the place."""
         _our_directory(self.path)
@@ -129,15 +136,21 @@ def choose(home: Path, user: ToolUser) -> Place:
 
 def lost(user: ToolUser) -> list[Place]:
     """Return the places in /var/tmp whose homes are gone: deleted checkouts, and the homes of tests."""
+    return [place for place in elsewhere(user) if _is_lost(place)]
+
+
+def elsewhere(user: ToolUser) -> list[Place]:
+    """Return the places in /var/tmp that are ours."""
     places = [Place(path=path, user=user) for path in sorted(ELSEWHERE.glob(f"{_PREFIX}*"))]
-    return [place for place in places if _is_ours(place.path) and _is_lost(place)]
+    return [place for place in places if _is_ours(place.path)]
 
 
 def _is_lost(place: Place) -> bool:
     try:
-        return not Path(place.home.read_text(encoding="utf-8").removesuffix("\n")).exists()
+        home = place.of()
+        return home is not None and not home.exists()
     except OSError:
-        return False  # it is being made; or its home cannot be looked at, which is no reason to delete anything
+        return False  # its home cannot be looked at, which is no reason to delete anything
 
 
 def _our_directory(path: Path) -> None:
