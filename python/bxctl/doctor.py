@@ -49,7 +49,7 @@ def run(world: World, *, json: bool) -> int:
 def _events(world: World) -> Iterator[object]:
     home = world.home.path
     yield _is_directory(home)
-    yield _socket_folder(world.home.loop_socket.parent)
+    yield _socket_folder("loopd's socket folder", world.home.loop_socket.parent)
     yield _free_space(home)
     yield from _broker(world)
     try:
@@ -80,7 +80,7 @@ def _broker(world: World) -> Iterator[object]:
     """Say whether tool calls are decided. A home without brokerd.toml has no brokerd: its model only talks."""
     if not (default_folder(world.home) / "brokerd.toml").is_file():
         return
-    yield _socket_folder(world.home.admin_socket.parent)
+    yield _socket_folder("brokerd's socket folder", world.home.admin_socket.parent)
     try:
         report = world.admin.one(admin.BrokerStatus(), admin.BrokerStatusReport)
     except BoxmakerError as error:
@@ -105,9 +105,9 @@ def _is_directory(home: Path) -> CheckResult:
     return _check("home", passed=True, expected=expected, found=str(home))
 
 
-def _socket_folder(folder: Path) -> CheckResult:
-    """Whoever may enter the folder may talk to loopd: it must be a real folder that others cannot enter."""
-    name, expected, runbook = "socket folder", f"{folder} is closed to others", FOLDER_UNSAFE
+def _socket_folder(name: str, folder: Path) -> CheckResult:
+    """Whoever may enter the folder may talk to the role: it must be a real folder that others cannot enter."""
+    expected, runbook = f"{folder} is closed to others", FOLDER_UNSAFE
     try:
         found = folder.lstat()
     except OSError as error:

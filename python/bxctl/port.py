@@ -52,4 +52,7 @@ class Port:
             if isinstance(error, client.PeerAway) and not self._home.path.is_dir():
                 raise HomeMissing(f"there is no directory {self._home.path}; is --home right?") from error
             # The code in brackets, which names the entry, follows every message of ours.
-            raise type(error)(error.detail.removesuffix(f"; see docs/runbook.md#{error.code}")) from error
+            words = error.detail.removesuffix(f"; see docs/runbook.md#{error.code}")
+            if isinstance(error, client.PeerAway) and self._home.in_checkout:
+                words += "; make chat starts it"
+            raise type(error)(words) from error

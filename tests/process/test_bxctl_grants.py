@@ -171,6 +171,7 @@ def test_doctor_asks_brokerd_where_there_should_be_one(tmp_path: Path, denies: D
     with FakeAdmin(tmp_path, {admin.BrokerStatus: replies(status(denies))}):
         done = run(tmp_path, "doctor")
     assert told in done.stdout.decode()
+    assert "brokerd's socket folder: mode 2750\n" in done.stdout.decode()
 
 
 def test_doctor_says_that_a_brokerd_which_should_be_there_is_away(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_doctor_passes_where_everything_holds(tmp_path: Path) -> None:
         done = run(tmp_path, "doctor")
     assert done.returncode == 0
     assert [line[0] for line in done.stdout.decode().splitlines()[:-1]] == ["✓"] * 5
-    assert done.stdout.decode().startswith(f"✓ home: {tmp_path}\n")
+    assert done.stdout.decode().startswith(f"✓ home: {tmp_path}\n✓ loopd's socket folder: mode ")
     assert done.stdout.decode().endswith("5 passed, 0 failed.\n")
 
 
