@@ -24,9 +24,11 @@ from brokerd.couriers import Couriers, LocalCourier
 from brokerd.egress import Egress
 from brokerd.expiryclock import ExpiryClock
 from brokerd.grantdesk import GrantDesk
+from brokerd.grantpaths import PathReview
 from brokerd.grantset import GrantFiles
 from brokerd.ledger import Ledger
 from brokerd.pace import Pace
+from brokerd.reach import ToolUser
 from brokerd.reading import Reading
 from brokerd.recovery import Found
 from brokerd.requests import RESERVED, RESERVED_CONNECTIONS, Requests, Socket
@@ -98,6 +100,7 @@ class _Parts:
     running: Running
     time: ExpiryClock
     audit_dir: Path
+    podman_socket: Path
 
 
 def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock: SystemClock) -> _Parts:
@@ -137,6 +140,7 @@ def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock:
         running=running,
         time=time_kept,
         audit_dir=settings.audit,
+        podman_socket=settings.podman.socket,
     )
 
 
@@ -171,7 +175,13 @@ def _begin(parts: _Parts, audit: AuditLog, tending: Tending) -> Found:
 
 
 def _requests(parts: _Parts, found: Found) -> Requests:
-    desk = GrantDesk(files=parts.files, reading=parts.reading, ledger=parts.ledger, now=parts.time.now_ms)
+    desk = GrantDesk(
+        files=parts.files,
+        reading=parts.reading,
+        ledger=parts.ledger,
+        paths=PathReview(protected=lambda: parts.runner.protected, user=lambda: ToolUser.of(parts.podman_socket)),
+        now=parts.time.now_ms,
+    )
     return Requests(
         broker=parts.broker,
         approvals=parts.approvals,

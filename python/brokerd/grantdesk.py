@@ -13,6 +13,7 @@ import attrs
 from brokerd import grantlinks, grantreview
 from brokerd.call import Call, Labels
 from brokerd.faults import NoRecord
+from brokerd.grantpaths import PathReview
 from brokerd.ledger import Ledger
 from brokerd.reading import GrantSource, Reading, Unfit, recorded_call
 from brokerd.runner import Effects
@@ -45,10 +46,19 @@ class GrantPlace(GrantSource, Protocol):
 class GrantDesk:
     """`now` is the clock that grants expire by."""
 
-    def __init__(self, *, files: GrantPlace, reading: Reading, ledger: Ledger, now: Callable[[], Timestamp]) -> None:
+    def __init__(
+        self,
+        *,
+        files: GrantPlace,
+        reading: Reading,
+        ledger: Ledger,
+        paths: PathReview,
+        now: Callable[[], Timestamp],
+    ) -> None:
         self._files = files
         self._reading = reading
         self._ledger = ledger
+        self._paths = paths
         self._now = now
 
     def check(self) -> Iterator[GrantFinding | GrantsCheckEnd]:
@@ -59,7 +69,11 @@ class GrantDesk:
             yield from (_finding(fault.file, fault.line, fault.text) for fault in error.faults)
             yield GrantsCheckEnd(valid=False, grants=0, findings=len(error.faults))
             return
-        found = (*grantreview.check(grants, self._now()), *grantlinks.findings(grants))
+        found = (
+            *grantreview.check(grants, self._now()),
+            *grantlinks.findings(grants),
+            *self._paths.findings(grants),
+        )
         findings = sorted(found, key=lambda finding: finding.file)
         yield from findings
         yield GrantsCheckEnd(valid=True, grants=len(grants.grants), findings=len(findings))
@@ -109,11 +123,15 @@ class GrantDesk:
         yield verdict if verdict.verdict is Verdict.DENIED else self._with_effects(verdict, call)
 
     def _with_effects(self, verdict: GrantsVerdict, call: Call) -> GrantsVerdict:
-        """Add what would take effect; a call that the runner would refuse is denied after all."""
+        """Add what would take effect; a call that the runner would refuse is denied after all.
+
+        What would keep the call from its path although it may run stands there as the detail of a yes.
+        """
         effects = self._reading.effects(call)
         if isinstance(effects, Unfit):
             return _denied(effects)
-        return attrs.evolve(verdict, mounts=_mounts(effects), hosts=effects.hosts)
+        stopped = self._paths.unreachable(call, effects.mounts)
+        return attrs.evolve(verdict, detail=stopped, mounts=_mounts(effects), hosts=effects.hosts)
 
 
 def _mounts(effects: Effects) -> tuple[str, ...]:

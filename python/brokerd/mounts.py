@@ -18,7 +18,7 @@ import attrs
 
 from brokerd import links
 from brokerd.call import Call
-from brokerd.protected import MountTable, Protected, identity
+from brokerd.protected import Identity, MountTable, Protected, identity
 from brokerd.runnerfaults import RunnerUnavailable
 from bxcore import paths
 from bxcore.errors import BoxmakerError
@@ -34,6 +34,11 @@ IMAGE_PLACES = (
 
 PROXY_PLACE = "/egress"
 """Where a call that may reach a host finds the socket of its proxy."""
+
+OWN = "this path is, holds or lies in something of Boxmaker's own"
+
+_SOMETHING, _NO_IDENTITY = "*", (-1, -1)
+"""Stands for whatever lies below a path."""
 
 _ROOMY = "/tmp"  # noqa: S108
 """Empty in the image, so a mount below it covers nothing."""
@@ -129,6 +134,29 @@ def plan(call: Call, protected: Protected) -> tuple[Mount, ...]:
     return (Mount(source=source, destination=source, writable=writable, device=device, inode=inode),)
 
 
+def never(path: str, protected: Protected) -> tuple[str, bool] | None:
+    """Say why this very path is never mounted, and whether that holds for all below it too; None where it may be.
+
+    For the owner's own eyes, beforehand: `plan` looks at more.
+    """
+    try:
+        way = [identity(one) for one in _walk([part for part in path.split("/") if part])]
+    except MountRefused:
+        return None
+    why = _place_refused(path, way, protected)
+    if why is None:
+        return None
+    return why, _place_refused(f"{path}/{_SOMETHING}", [*way, _NO_IDENTITY], protected) is not None
+
+
+def _place_refused(source: str, way: list[Identity], protected: Protected) -> str | None:
+    try:
+        _check_place(source)
+    except MountRefused as refused:
+        return refused.detail
+    return OWN if protected.touches(source, way) else None
+
+
 def _look(path: str, shape: Shape) -> list[os.stat_result]:
     """Return what lies at the root, and at each part of the path down to what is to be mounted, no link followed."""
     parts = [part for part in path.split("/") if part]
@@ -188,7 +216,7 @@ def _check_identity(source: str, found: list[os.stat_result], protected: Protect
     if table.holds_mounts(source):
         raise MountRefused("another file system is mounted below this directory")
     if protected.touches(source, [identity(one) for one in found]) or protected.shows(source, table):
-        raise MountRefused("this path is, holds or lies in something of Boxmaker's own")
+        raise MountRefused(OWN)
     if stat.S_ISDIR(found[-1].st_mode):
         if protected.has_second_names(found[-1].st_dev):
             raise MountRefused("a file of Boxmaker's own has a second name on this file system (a hard link)")
@@ -213,4 +241,4 @@ def _check_target(path: str, protected: Protected, *, missing_ok: bool) -> None:
             "there is a directory at this path" if stat.S_ISDIR(found.st_mode) else "it is no regular file"
         )
     if protected.touches(path, [identity(found)]):
-        raise MountRefused("this path is, holds or lies in something of Boxmaker's own")
+        raise MountRefused(OWN)

@@ -12,7 +12,9 @@ import pytest
 from brokerd import requests
 from brokerd.condition import Condition
 from brokerd.grantdesk import GrantDesk
+from brokerd.grantpaths import PathReview
 from brokerd.probe import Held
+from brokerd.protected import Protected
 from brokerd.requests import Requests, Socket
 from brokerd.runnerfaults import ImageMissing
 from bxcore import listener
@@ -63,6 +65,7 @@ class Served:
             files=self.brokered.files,
             reading=self.brokered.reading,
             ledger=self.brokered.ledger,
+            paths=PathReview(protected=lambda: Protected(whole=()), user=lambda: None),
             now=self.brokered.time.now_ms,
         )
         self.table = Requests(
@@ -286,8 +289,9 @@ def test_an_answer_that_cannot_be_recorded_is_an_error(served: Served) -> None:
 
 
 def test_good_grants_are_counted_and_what_never_matters_is_named(served: Served) -> None:
-    served.brokered.grant("good")
-    served.brokered.grant("late", more="expires = 2020-01-01T00:00:00Z")
+    there = f'["{served.brokered.audit_dir}"]'
+    served.brokered.grant("good", paths=there)
+    served.brokered.grant("late", paths=there, more="expires = 2020-01-01T00:00:00Z")
     finding, end = served.ask(admin.GrantsCheck())
     assert (finding.file, finding.level) == ("late.toml", FindingLevel.WARNING)
     assert end == admin.GrantsCheckEnd(valid=True, grants=2, findings=1)
