@@ -26,6 +26,9 @@ _NAME_CUT = 40
 _WORDS = (channel.ReasoningDelta, channel.TextDelta, channel.TurnSnapshot)
 """The events that carry the model's words as they come."""
 
+_WHY_CUT = 320
+"""What brokerd and loopd say of a call themselves is shorter."""
+
 _TELLING = {"command": Cut.MIDDLE, "url": Cut.MIDDLE, "path": Cut.BEGIN, "query": Cut.END}
 """The arguments that say best what a call does, the best first, and where each may be cut: a path ends in its file."""
 
@@ -215,20 +218,18 @@ class TurnView:
         size = render.size(len(event.content.encode("utf-8", "replace")))
         words = f" {arrow} {size}{', cut' if event.truncated else ''}"
         if not event.ok:
-            words = f" {arrow} not carried out: {self._why_not(event.content)}"
+            words = f" {arrow} not carried out: {why_not(event.content, unicode=self._aside.unicode)}"
         if self._open_call != event.call:
             self._end_blocks()
             words = self._aside.glyph("· ", "- ") + render.safe_line(event.name) + words
         elif not event.ok:
             self._aside.write("\n")
             words = " " + words
-        self._aside.write(words + "\n", Ink.DIM)
+        if event.ok:
+            self._aside.write(words + "\n", Ink.DIM)
+        else:
+            self._aside.say(words, Ink.DIM, hang=4)  # why a call was not carried out is worth more than a line
         self._open_call = None
-
-    def _why_not(self, content: str) -> str:
-        code, rest = render.denial(content)
-        entry = f" [{code}]" if code else ""
-        return render.clip_line(rest, self._aside, used=24 + len(entry)) + entry
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -312,6 +313,13 @@ def telling(arguments: str, screen: Screen, *, used: int) -> str:
         if isinstance(given, dict) and isinstance(value := given.get(name), str) and value:
             return f"{name} {render.clip_line(value, screen, used=used + len(name) + 1, where=where)}"
     return whole
+
+
+def why_not(content: str, *, unicode: bool) -> str:
+    """Return why a call was not carried out; a denial ends in its code."""
+    code, rest = render.denial(content)
+    words = render.clip(render.safe_line(rest[: _WHY_CUT + 1]), _WHY_CUT, unicode=unicode)
+    return f"{words} [{code}]" if code else words
 
 
 def ending_line(event: TurnEnded) -> str:

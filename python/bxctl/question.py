@@ -117,6 +117,8 @@ class Questioner:
                         self._screen.fresh_line()
                         self._screen.say(over(approval, event), Ink.WARN, hang=2)
                     return
+                if line.endswith("\n"):
+                    self._screen.ended_by_keys()
                 self._screen.fresh_line()
                 heard = read(line, approval)
                 if heard.said is Said.UNCLEAR:

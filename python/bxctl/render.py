@@ -121,6 +121,10 @@ class Screen:
         if not self._fresh:
             self.write("\n")
 
+    def ended_by_keys(self) -> None:
+        """The terminal itself has ended the line: it shows what is typed, Enter too."""
+        self._fresh = True
+
     def live(self, text: str) -> None:
         """Show `text` as a line that the next output replaces. Only where `lively`."""
         if not self.lively:

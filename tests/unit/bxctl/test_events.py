@@ -146,10 +146,17 @@ def test_a_call_that_is_no_object_is_shown_cut_in_the_middle(arguments: str) -> 
 
 
 def test_a_denial_ends_in_its_entry_of_the_runbook_however_long_it_is() -> None:
-    denied = loopd.returned("rm", "denied: no_grant (no grant is for " + "x" * 200 + ")", ok=False)
-    assert watched().show(loopd.called("rm", "{}"), denied).endswith("… [no_grant]\n")
+    denied = loopd.returned("rm", "denied: no_grant (no grant is for " + "x" * 400 + ")", ok=False)
+    assert watched().show(loopd.called("rm", "{}"), denied).split()[-1] == "[no_grant]"
     bare = loopd.returned("rm", "denied: approval_refused", ok=False)
     assert watched().show(bare) == "· rm → not carried out: denied [approval_refused]\n"
+
+
+def test_why_a_call_was_not_carried_out_is_told_whole() -> None:
+    why = "stopped by the owner: not run, unless question 42 had already been approved; the rest is not known"
+    seen = watched().show(loopd.returned("write_file", why, ok=False))
+    assert all(len(line) < 80 for line in seen.splitlines())
+    assert " ".join(seen.split()) == f"· write_file → not carried out: {why}"
 
 
 def test_results_that_come_in_another_order_name_their_tool() -> None:
