@@ -33,7 +33,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
 chat: ## does it run? talk with a real model (UPSTREAM=, MODEL=, SESSION=, SAY=)
-	@$(SETUP) $(if $(UPSTREAM),,model) $(if $(filter --no-tools,$(ARGS)),,podman?)
+	@$(SETUP) $(if $(UPSTREAM),,model) $(if $(filter --no-tools,$(ARGS)),,'podman?')
 	@exec $(BIN)/python deploy/local/chat.py $(CHAT)
 
 demo: ## what does it do for me? a short story through real containers, with a scripted model

@@ -115,8 +115,8 @@ def refuse_another_users(directory: Path) -> None:
     if uid != os.geteuid():
         owner = _name(uid)
         raise Refusal(
-            f"{directory} belongs to {owner}, and you are {_name(os.geteuid())}: do this as {owner}, or in a checkout "
-            f"of your own. Where nothing in it is wanted any more, {owner} may remove it"
+            f"{directory} belongs to the user {owner}, and you are {_name(os.geteuid())}: do this as {owner}, or in a "
+            f"checkout of your own. Where nothing in it is wanted any more, the user {owner} may remove it"
         )
 
 
@@ -124,7 +124,7 @@ def _name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return f"user {uid}"
+        return str(uid)
 
 
 def _locked(path: Path, kind: int) -> BinaryIO | None:

@@ -272,9 +272,9 @@ refuse_another_users() {
     local owner
     [[ -e $state && ! -O $state ]] || return 0
     owner=$(stat -L -c %U "$state")
-    [[ $owner != UNKNOWN ]] || owner="user $(stat -L -c %u "$state")"
-    fail "$state belongs to $owner, and you are $(id -un): do this as $owner, or in a checkout of your own." \
-        "Where nothing in it is wanted any more, $owner may remove it"
+    [[ $owner != UNKNOWN ]] || owner=$(stat -L -c %u "$state")
+    fail "$state belongs to the user $owner, and you are $(id -un): do this as $owner, or in a checkout of your own." \
+        "Where nothing in it is wanted any more, the user $owner may remove it"
 }
 
 main() {

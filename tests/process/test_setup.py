@@ -5,6 +5,7 @@ The script runs in a copy, with programs of ours where it would change the machi
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -200,5 +201,24 @@ def test_a_state_of_another_users_is_refused_and_left_as_it_is(with_podman: Path
     before = sorted(state.rglob("*"))
     result = set_up(with_podman, programs, "podman")
     assert result.returncode == 1
-    assert f"{state} belongs to nobody" in result.stderr
+    assert f"{state} belongs to the user nobody" in result.stderr
     assert sorted(state.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("typed", "parts"),
+    [
+        (["chat"], ["model", "podman?"]),
+        (["chat", "UPSTREAM=http://host:1"], ["podman?"]),
+        (["chat", "ARGS=--home x --no-tools"], ["model"]),
+        (["demo"], ["podman"]),
+        (["test"], ["model", "podman"]),
+    ],
+    ids=" ".join,
+)
+def test_a_conversation_alone_may_go_without_podman(typed: list[str], parts: list[str]) -> None:
+    environment = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        ["make", "--dry-run", *typed], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert shlex.split(done.stdout.splitlines()[0]) == ["deploy/local/setup.sh", *parts]

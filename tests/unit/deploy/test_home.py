@@ -76,6 +76,6 @@ def test_a_home_of_another_users_is_refused_before_anything_is_made(
 ) -> None:
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 4_000_000)
-    with pytest.raises(Refusal, match=f"{tmp_path} belongs to .*, and you are user {me + 4_000_000}"):
+    with pytest.raises(Refusal, match=f"{tmp_path} belongs to the user .*, and you are {me + 4_000_000}:"):
         Home(tmp_path).prepare()
     assert list(tmp_path.iterdir()) == []
