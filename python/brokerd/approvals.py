@@ -169,7 +169,7 @@ class Approvals:
         """Return an open question. Raises NoApproval."""
         pending = self._table.find(number)
         if pending is None:
-            raise NoApproval("no question of this number is open")
+            raise NoApproval("no question of this number is open: it was answered, it lapsed, or there never was one")
         return pending.question
 
     # -- answering ------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ def _show(world: World, approval: int) -> bool:
     return True
 
 
+_PIPE_WIDTH = 79
 _WHERE = re.compile(r"^  (?:path|host) +(\S.*)$", re.MULTILINE)
 _OURS = re.compile(r"  [a-z][a-z ]*[a-z] {2,}[^\s\"'\\][^\"'\\]*")
 """A row of brokerd's own words: its name, then a value in which nothing is quoted."""
@@ -89,8 +90,9 @@ def _fitted(line: str, screen: Screen) -> Iterator[str]:
 
 
 def _pieces(line: str, screen: Screen, *, mark: str) -> Iterator[str]:
-    width = screen.width() - 1 if screen.terminal else None
-    if width is None or render.cells(line) <= width:
+    # Into a pipe too: what reads it there, a pager say, has an edge that we do not know.
+    width = screen.width() - 1 if screen.terminal else _PIPE_WIDTH
+    if render.most_cells(line) <= width:
         yield line
         return
     rest, lead = line, ""

@@ -190,11 +190,20 @@ def clip_at(text: str, width: int, where: Cut, *, unicode: bool) -> str:
     return begin + mark + head(text[::-1], room - cells(begin))[::-1]
 
 
+def most_cells(text: str) -> int:
+    """Return how many columns `text` takes at most: some terminals give two to what others give one."""
+    return len(text) if text.isascii() else sum(_most_cells(character) for character in text)
+
+
+def _most_cells(character: str) -> int:
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F", "A") else 1
+
+
 def head(text: str, width: int) -> str:
-    """Return as much of `text` as fits into `width` columns, at least one character: nothing is lost or marked."""
+    """Return as much of `text` as fits into `width` columns of any terminal, at least one character."""
     taken, room = 0, width
     for character in text:
-        room -= _cell(character)
+        room -= _most_cells(character)
         if room < 0 and taken:
             break
         taken += 1

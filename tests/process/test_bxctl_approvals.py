@@ -363,3 +363,17 @@ def test_our_own_words_break_at_spaces_and_are_not_marked(tmp_path: Path) -> Non
     assert all(len(line) < 80 for line in lines)
     assert " ".join(line.strip() for line in lines[:2]) == f"limits          {limits}"
     assert "".join(line.strip() for line in lines[2:4]) == f"fingerprint     {'ab' * 32}"
+
+
+def test_a_long_line_is_broken_in_a_pipe_too(tmp_path: Path) -> None:
+    """A pager breaks it at its own edge, where it could pass for another line of the question."""
+    block = f'shell asks to run\n  command  "{"x" * 400}"\n  note  "{"·" * 100}"\n'
+    scripts = {admin.ApprovalShow: shows(block), admin.ApprovalAnswer: settles(ApprovalEnding.REFUSED)}
+    with FakeAdmin(tmp_path, scripts):
+        done = run(tmp_path, "deny", "42")
+    lines = done.stdout.decode().splitlines()
+    assert max(len(line) for line in lines) < 80
+    assert max(len(line) for line in lines if "·" in line) <= 44, "two columns each, in some terminals"
+    whole = "".join(line.removeprefix("  ↳ ") for line in lines[:-1])
+    assert "x" * 400 in whole
+    assert "·" * 100 in whole
