@@ -36,6 +36,7 @@ _BOUNDS = Bounds(
     lifetime_s=PROBE_MS // 1000,
 )
 _KILLED = 137
+_MOST_DIGITS = 18
 _CALL = 0
 """No decision has this number."""
 
@@ -54,11 +55,18 @@ def run(podman: Podman, *, image: str, seccomp: str) -> Held:
     if broken := sorted(name for name, held in tried["walls"].items() if not held):
         raise Unenforced(f"a tool container could get out of these walls: {', '.join(broken)}")
     taken = _run(podman, _plan(podman, image, seccomp, take_memory=True))
-    limits = {**dict.fromkeys(ALWAYS, True), **tried["limits"], "memory": taken.out_of_memory or taken.exit == _KILLED}
+    limits = {**dict.fromkeys(ALWAYS, True), **tried["limits"], "memory": _died_of_its_limit(taken)}
     return Held(
         held=tuple(name for name, holds in limits.items() if holds),
         missing=tuple(name for name, holds in limits.items() if not holds),
     )
+
+
+def _died_of_its_limit(taken: Exited) -> bool:
+    """Whether it was the limit: a machine without memory kills as well, and our containers first."""
+    available, _, _ = taken.stdout.partition(b"\n")
+    had_room = available.isdigit() and int(available[:_MOST_DIGITS]) >= 4 * _BOUNDS.memory_bytes
+    return taken.out_of_memory or (taken.stop is Stop.END and taken.exit == _KILLED and had_room)
 
 
 def _plan(podman: Podman, image: str, seccomp: str, *, take_memory: bool) -> Plan:

@@ -224,11 +224,20 @@ def test_what_holds_here_is_found_out_once_an_image(place: Place) -> None:
 
 
 def test_a_container_that_dies_of_its_memory_proves_the_limit(place: Place) -> None:
-    place.takes_memory = "kill -9 $$"
+    place.takes_memory = f"echo {2**30}; kill -9 $$"
     runner = place.runner()
     runner.tend()
     assert runner.held is not None
     assert "memory" in runner.held.held
+
+
+@pytest.mark.parametrize("said", ["", f"echo {2**28};", "echo plenty;"])
+def test_a_container_that_a_machine_without_memory_may_have_killed_proves_nothing(place: Place, said: str) -> None:
+    place.takes_memory = f"{said} kill -9 $$"
+    runner = place.runner()
+    runner.tend()
+    assert runner.held is not None
+    assert "memory" in runner.held.missing
 
 
 PROBES = {
