@@ -18,6 +18,7 @@ import attrs
 from bxcore.client import RemoteFault
 from bxcore.errors import BoxmakerError
 from bxcore.wire import admin
+from bxcore.wire.admin import ApprovalEnding
 from bxcore.wire.channel import ApprovalPending, ToolReturned
 from bxcore.wire.tools import DenyReason
 from bxctl import approvals, chat_terminal, render
@@ -131,7 +132,7 @@ class Questioner:
                     return
 
     def _answer(self, shown: admin.ApprovalShown, heard: Heard) -> bool:
-        """Give the answer; False where brokerd may not have heard it, so that it can be given again."""
+        """Give the answer; False where the question may be open all the same, so that it can be answered again."""
         try:
             outcome = self._port.answer(shown, approve=heard.said is Said.YES, reason=heard.reason)
         except RemoteFault as fault:
@@ -140,7 +141,7 @@ class Questioner:
             self._complain(f"brokerd may not have heard the answer: {error}")
         else:
             approvals.say_outcome(self._screen, outcome)
-            return True
+            return outcome.ending is not ApprovalEnding.NOT_PENDING
         return False
 
     def _complain(self, words: str) -> None:
