@@ -115,7 +115,7 @@ def make_chat(home: Home, *, upstream: str | None, model: Path | None, tools: bo
         "ARGS": shlex.join(options),
     }
     # make reads a dollar sign as the begin of a variable's name, unless it is doubled.
-    words = [shlex.quote(f"{name}={value}".replace("$", "$$")) for name, value in variables.items() if value]
+    words = [f"{name}={shlex.quote(value.replace('$', '$$'))}" for name, value in variables.items() if value]
     return " ".join(["make", "chat", *words, "SESSION={session}"])
 
 

@@ -55,8 +55,8 @@ def find() -> ToolUser:
     if not all(_has_range(file, user) for file in _RANGES):
         ids = free_range()
         raise NoIds(
-            f"{user.name} has no ids for containers; run this once as root: "
-            f"usermod --add-subuids {ids} --add-subgids {ids} {user.name}"
+            f"{user.name} has no ids for containers; run this once as root:\n"
+            f"    usermod --add-subuids {ids} --add-subgids {ids} {user.name}"
         )
     return user
 

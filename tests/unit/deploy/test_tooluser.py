@@ -53,7 +53,7 @@ def test_a_user_without_ids_is_told_the_command(ranges: Path, monkeypatch: pytes
     name = me(monkeypatch, 65_534)
     give(ranges, line)
     command = f"usermod --add-subuids 165536-231071 --add-subgids 165536-231071 {name}"
-    with pytest.raises(NoIds, match=f"once as root: {command}$"):
+    with pytest.raises(NoIds, match=f"once as root:\n    {command}$"):
         tooluser.find()
 
 
