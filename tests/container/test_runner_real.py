@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -12,10 +13,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from brokerd import mounts
+from brokerd import mounts, reach
 from brokerd.containerplan import Ids
 from brokerd.containers import Api
 from brokerd.exited import Stop
+from brokerd.mounts import MountDenied
+from brokerd.reach import ToolUser
 from brokerd.runner import Runner
 from brokerd.runnerfaults import ImageMissing, PodmanRefused, RunnerUnavailable
 from bxcore.deadline import Deadline
@@ -71,8 +74,38 @@ def test_a_granted_path_that_the_tool_user_cannot_reach_is_said(real: RealRunner
     closed.mkdir(mode=0o700)
     (closed / "a.txt").write_text(SECRET)
     os.chown(closed, 0, 0)
-    with contextlib.suppress(RunnerUnavailable):
-        assert SECRET not in text(real.answer(resolved("read_file", closed / "a.txt")))
+    with pytest.raises(MountDenied, match="the user that tools run as may not reach this path"):
+        real.answer(resolved("read_file", closed / "a.txt"))
+    user = ToolUser.of(real.host.api_socket)
+    assert user is not None
+    said = reach.obstacle(str(closed / "a.txt"), TOOLS["read_file"], user)
+    assert said == f"the user that tools run as (uid {real.host.user.uid}) may not enter {closed}"
+
+
+def test_a_path_that_an_acl_opens_is_read_and_not_warned_of(real: RealRunner) -> None:
+    if not real.host.user.own:
+        pytest.skip("the tools run as the user who tests, who may read his own files")
+    file = real.files / "by-acl.txt"
+    file.write_text("opened")
+    file.chmod(0o600)
+    os.chown(file, 0, 0)
+    user = ToolUser.of(real.host.api_socket)
+    assert user is not None
+    assert reach.obstacle(str(file), TOOLS["read_file"], user) is not None
+    try:
+        os.setxattr(file, "system.posix_acl_access", acl_for(user.uid))
+    except OSError:
+        pytest.skip("this file system has no ACLs")
+    assert reach.obstacle(str(file), TOOLS["read_file"], user) is None
+    assert text(real.answer(resolved("read_file", file))).endswith("opened")
+
+
+def acl_for(uid: int) -> bytes:
+    """Return the ACL u::rw-,u:UID:r--,g::---,m::r--,o::--- as the kernel keeps it."""
+    nobody, entries = 0xFFFFFFFF, [(0x01, 6), (0x02, 4), (0x04, 0), (0x10, 4), (0x20, 0)]
+    return struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", tag, may, uid if tag == 0x02 else nobody) for tag, may in entries
+    )
 
 
 # -- paths --------------------------------------------------------------------------------------
