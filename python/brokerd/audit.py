@@ -2,9 +2,9 @@
 
 Writes: <audit>/YYYY-MM-DD.jsonl (UTC), and beside it <state>/audit-head and <state>/audit-seals.jsonl. The
 directory and the file are locked while it is open. Invariants: nothing is repaired, shortened or removed; the
-file is never an older one than the last; after any failed write or fsync every append raises AuditUnavailable
-until a restart. Threads: any; one lock, held while a record is written, and never by who looks at what is
-already there. Specified in docs/audit-log.md.
+file is never an older one than the last; after any failed write or fsync, and once the files are not as we left
+them, every append raises AuditUnavailable until a restart. Threads: any; one lock, held while a record is
+written, and never by who looks at what is already there. Specified in docs/audit-log.md.
 """
 
 import os
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from brokerd import auditseals, auditstart
+from brokerd.auditguard import Guard
 from brokerd.audithead import HeadFile
 from brokerd.auditseals import SealFile
 from brokerd.auditstart import AuditExposed, Examined, Progress
@@ -54,6 +55,7 @@ class AuditLog:
         self._disk, self._clock, self._head_file = disk, clock, keep
         self._lock = threading.Lock()
         self._appender: Appender | None = None
+        self._guard: Guard
         self._broken = False
         self._verifier = Verifier()
         self._head = START
@@ -191,6 +193,14 @@ class AuditLog:
             self._appender = self._disk.open_append(self._directory / self._current.file)
         except StateError as error:
             raise AuditUnavailable(f"{self._current.file} cannot be opened for appending: {error.detail}") from None
+        self._guard = self._guarded(self._current.file, self._appender, size_bytes=self._current.size_bytes)
+
+    def _guarded(self, name: str, file: Appender, *, size_bytes: int) -> Guard:
+        try:
+            return Guard(self._directory / name, file=file, lock=self._directory_lock, size_bytes=size_bytes)
+        except BaseException:
+            file.close()
+            raise
 
     def _write_findings(self, found: Examined) -> None:
         """Record an accepted break, or a torn end. One line: what is torn within a break is described by it."""
@@ -222,20 +232,23 @@ class AuditLog:
         if len(line) > MAX_LINE:
             raise ValueError(f"a record of {len(line)} bytes is longer than a line may be, {MAX_LINE}")
         try:
-            if ready is not None:
-                ready()
             if self._appender is None:
                 raise AuditUnavailable("the audit log is closed")
+            self._guard.check()
+            if ready is not None:
+                ready()
             # All that can be done before the wait for the disk is: what runs after one finds cold caches.
             stored, head = line + b"\n", self._next_head(line, record.seq)
             self._current.add(stored)
             slot = audithead.slot(head)
             self._appender.append(newline + stored)
+            self._guard.wrote(len(newline) + len(stored))
             self._head = head
             self._head_file.write(slot)
             self._seal_if_due()
         except StateError as error:
             self._give_up()
+            log.error("nothing is recorded any more until a restart: %s code=audit_unavailable", error.detail)
             raise AuditUnavailable(f"nothing is recorded any more until a restart: {error.detail}") from None
         except BaseException:
             self._give_up()
@@ -268,6 +281,7 @@ class AuditLog:
         if (self._directory / name).exists():
             raise AuditUnavailable(f"{name} is there already, and not by our hand")
         fresh = self._disk.open_append(self._directory / name)
+        self._guard = self._guarded(name, fresh, size_bytes=0)
         if self._appender is not None:
             self._appender.close()
         self._appender = fresh

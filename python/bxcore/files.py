@@ -53,6 +53,10 @@ class Appender(Protocol):
         """Add `data`; durable when it returns. After any failure every later call raises StateError."""
         ...
 
+    def status(self) -> os.stat_result:
+        """Return the status of the file that is open, wherever it lies by now. StateError where there is none."""
+        ...
+
     def close(self) -> None:
         """Give the file and its lock back. May be called twice."""
         ...
@@ -109,6 +113,12 @@ class DirectoryLock:
     def __init__(self, fd: int) -> None:
         self._fd: int | None = fd
 
+    def status(self) -> os.stat_result:
+        """Return the status of the directory that is locked, wherever it lies by now. Raises StateUnreadable."""
+        if self._fd is None:
+            raise StateUnreadable("the directory was given back")
+        return os.fstat(self._fd)
+
     def close(self) -> None:
         """Give the directory back. May be called twice."""
         fd, self._fd = self._fd, None
@@ -152,21 +162,31 @@ class AppendFile:
         self._fd: int | None = _open_append(path, system)
 
     def append(self, data: bytes) -> None:
-        if self._fd is None:
-            why = "closed after a failed write" if self._broken else "closed"
-            raise StateUnwritable(f"{_shown(self._path)}: {why}")
+        fd = self._open_fd()
         try:
-            _write_all(self._system, self._fd, data)
-            self._system.fsync(self._fd)
+            _write_all(self._system, fd, data)
+            self._system.fsync(fd)
         except OSError as error:
             self._broken = True
             self.close()
+            raise _unwritable(self._path, error) from None
+
+    def status(self) -> os.stat_result:
+        try:
+            return os.fstat(self._open_fd())
+        except OSError as error:
             raise _unwritable(self._path, error) from None
 
     def close(self) -> None:
         fd, self._fd = self._fd, None
         if fd is not None:
             self._system.close(fd)
+
+    def _open_fd(self) -> int:
+        if self._fd is None:
+            why = "closed after a failed write" if self._broken else "closed"
+            raise StateUnwritable(f"{_shown(self._path)}: {why}")
+        return self._fd
 
 
 class DiskFiles:

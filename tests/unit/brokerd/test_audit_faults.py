@@ -12,7 +12,6 @@ from brokerd.audit import AuditBroken, AuditLog, AuditUnavailable
 from bxcore import audithead
 from bxcore.auditlog import BreakAccepted, Fault, Record
 from bxcore.errors import StateError
-from bxcore.files import DiskFiles
 from tests.fakes.audited import calls, decided
 from tests.fakes.auditplace import DAY_MS, FIRST, Place
 from tests.fakes.faulty_files import Fault as DiskFault
@@ -96,18 +95,13 @@ def log_closed(log: AuditLog) -> Iterator[None]:
         log.close()
 
 
-def test_a_fault_that_is_none_of_the_disks_ends_the_log_as_well(place: Place) -> None:
-    class Interrupted(DiskFiles):
-        def open_append(self, path: Path) -> "Interrupted":
-            return self
+def test_a_fault_that_is_none_of_the_disks_ends_the_log_as_well(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_data: bytes) -> None:
+        raise KeyboardInterrupt
 
-        def append(self, data: bytes) -> None:
-            raise KeyboardInterrupt
-
-        def close(self) -> None:
-            pass
-
-    log = place.open(disk=Interrupted())
+    log = place.open()
+    assert log._appender is not None
+    monkeypatch.setattr(log._appender, "append", interrupted)
     with log_closed(log):
         with pytest.raises(KeyboardInterrupt):
             log.append(decided())

@@ -1,5 +1,6 @@
 """A session whose disk fails, or whose machine does, or we do: nobody waits for ever, and the next message works."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ class _Hooked:
     def append(self, data: bytes) -> None:
         self._files.on_append(data)
         self._inner.append(data)
+
+    def status(self) -> os.stat_result:
+        return self._inner.status()
 
     def close(self) -> None:
         self._inner.close()
