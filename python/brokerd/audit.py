@@ -78,6 +78,7 @@ class AuditLog:
         disk.make_dir(directory)
         disk.make_dir(state)
         auditstart.require_private(directory)
+        auditstart.require_unshared(state)
         lock = files.lock_directory(directory)
         keep = None
         try:

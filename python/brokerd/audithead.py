@@ -2,10 +2,12 @@
 
 Not synced: after a power cut it may be a little behind the log, which is fine, and never ahead of it, since it
 is written when the record is durable. A head that cannot be written costs the warning of a cut tail and nothing else.
+Whatever lies in its place and is no file is removed, unread, and told; only a directory stops the start.
 Threads: belongs to the audit log's. Format: bxcore.audithead.
 """
 
 import os
+import stat
 from pathlib import Path
 
 from bxcore import audithead, files, logs, regularfile
@@ -27,6 +29,7 @@ class HeadFile:
         """Open or make the file. Raises StateUnwritable."""
         path = state / audithead.FILE
         try:
+            _make_way(path)
             return cls(regularfile.descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode=files.FILE_MODE))
         except OSError as error:
             raise StateUnwritable(f"{path}: {error.strerror or type(error).__name__}") from None
@@ -66,3 +69,18 @@ class HeadFile:
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
+
+
+def _make_way(path: Path) -> None:
+    """Remove a link, a pipe or the like in the head's place. What a link leads to is not touched."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise StateUnwritable(f"{path}: a directory lies where the head of the audit log belongs; move it away")
+    path.unlink()
+    what = "a link" if stat.S_ISLNK(mode) else "no file"
+    log.warning("what lay in the head's place was %s, and is made anew code=audit_head_lost", what)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import attrs
 
-from brokerd import auditseals
+from brokerd import auditseals, ownfile
 from brokerd.auditseals import Checked, Seal
-from bxcore import auditfiles, files
+from bxcore import auditfiles, audithead, files
 from bxcore.auditfiles import Place
 from bxcore.auditlog import Fault
 from bxcore.chain import Break, Finding, Head, Kept, Report, Unsettled, Verifier
@@ -86,6 +86,20 @@ def require_private(directory: Path) -> None:
         _require(directory / name, stat.S_ISREG, "a file")
 
 
+def require_unshared(state: Path) -> None:
+    """Raise AuditExposed where others may write what is kept beside the log: it vouches for the log."""
+    for path in (state / audithead.FILE, state / auditseals.FILE):
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise files.unreadable(path, error) from None
+        why = ownfile.strange(found, user=os.geteuid())
+        if stat.S_ISREG(found.st_mode) and why is not None:
+            raise AuditExposed(f"{path}: {why}, mode {stat.S_IMODE(found.st_mode):04o}; it must be brokerd's alone")
+
+
 def _require(path: Path, is_kind: Callable[[int], bool], word: str) -> None:
     try:
         found = path.lstat()
@@ -103,15 +117,16 @@ def _require(path: Path, is_kind: Callable[[int], bool], word: str) -> None:
 
 def examine(directory: Path, *, seals: Mapping[str, Seal], kept: Head | None, whole: bool, first_file: str) -> Examined:
     """Look at all of the log. `first_file` is the name that it begins with where there is none yet."""
-    names = auditfiles.names(directory) or [first_file]
-    checked = auditseals.check(directory, names, seals)
-    changed = checked.changed
+    there = auditfiles.names(directory)
+    checked = auditseals.check(directory, there, seals)
+    wrong = [f"{name} was changed after it was verified and sealed" for name in checked.changed]
+    wrong += [f"{name} is not there, and was verified and sealed" for name in sorted(set(seals) - set(there))]
     if whole:
-        checked = Checked(seals=(), digest=hashlib.sha256(), changed=changed)
+        checked = Checked(seals=(), digest=hashlib.sha256(), changed=checked.changed)
     reading = _Reading(directory, checked, kept)
-    for name in names[len(checked.seals) :] if checked.seals else names:
+    for name in (there or [first_file])[len(checked.seals) :]:
         reading.read(name)
-    return reading.result(changed)
+    return reading.result(wrong)
 
 
 class _Reading:
@@ -158,15 +173,15 @@ class _Reading:
             current.add(piece)
         self.verifier.end()
 
-    def result(self, changed: Sequence[str]) -> Examined:
+    def result(self, wrong: Sequence[str]) -> Examined:
         report = self.verifier.finish()
         broken, findings = report.broken, list(report.findings)
         if not self._checked_kept and report.kept is Kept.NOT_REACHED:
             broken = broken or self.verifier.break_at_end(Fault.OTHER_END)
             findings.append(self._finding(Fault.OTHER_END, "the head that was kept is no record of this log"))
-        for name in changed:
+        for detail in wrong:
             broken = broken or self.verifier.break_at_end(Fault.OTHER_BYTES)
-            findings.append(self._finding(Fault.OTHER_BYTES, f"{name} was changed after it was verified and sealed"))
+            findings.append(self._finding(Fault.OTHER_BYTES, detail))
         if self._current is None:
             raise ValueError("nothing was read")
         return Examined(

@@ -1,6 +1,7 @@
 """The audit log on a disk that fails, after a crash, and after somebody was at it (rows A1, A6, S10; INV-6, INV-7)."""
 
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from brokerd.audit import AuditBroken, AuditLog, AuditUnavailable
+from brokerd import auditseals
+from brokerd.audit import AuditBroken, AuditExposed, AuditLog, AuditUnavailable
 from bxcore import audithead
 from bxcore.auditlog import BreakAccepted, Fault, Record
 from bxcore.errors import StateError
+from bxcore.files import StateUnwritable
 from tests.fakes.audited import calls, decided
 from tests.fakes.auditplace import DAY_MS, FIRST, Place
 from tests.fakes.faulty_files import Fault as DiskFault
@@ -297,13 +300,54 @@ def test_a_head_that_cannot_be_written_stops_nothing(place: Place, caplog: pytes
     place.assert_whole()
 
 
-def test_a_head_file_that_is_a_link_is_refused(place: Place, tmp_path: Path) -> None:
-    place.state.mkdir()
-    (tmp_path / "other").write_bytes(b"precious")
-    (place.state / audithead.FILE).symlink_to(tmp_path / "other")
-    with pytest.raises(StateError):
+def test_a_link_in_the_heads_place_is_never_followed(
+    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.write(3)
+    head = place.state / audithead.FILE
+    precious = head.read_bytes()
+    head.rename(tmp_path / "other")
+    head.symlink_to(tmp_path / "other")
+    place.write(1)
+    assert (tmp_path / "other").read_bytes() == precious
+    assert not head.is_symlink()
+    assert "was a link, and is made anew code=audit_head_lost" in caplog.text
+    assert "no head was kept" in caplog.text
+    place.assert_whole()
+
+
+def test_a_pipe_in_the_heads_place_is_told_and_made_anew(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.write(3)
+    (place.state / audithead.FILE).unlink()
+    os.mkfifo(place.state / audithead.FILE)
+    place.write(1)
+    assert "was no file, and is made anew code=audit_head_lost" in caplog.text
+    place.assert_whole()
+
+
+def test_a_directory_in_the_heads_place_stops_the_start(place: Place) -> None:
+    place.write(3)
+    (place.state / audithead.FILE).unlink()
+    (place.state / audithead.FILE).mkdir()
+    with pytest.raises(StateUnwritable, match="a directory lies where the head of the audit log belongs"):
         place.open()
-    assert (tmp_path / "other").read_bytes() == b"precious"
+    (place.state / audithead.FILE).rmdir()
+    place.write(1)
+
+
+@pytest.mark.parametrize("name", [audithead.FILE, auditseals.FILE])
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_what_vouches_for_the_log_may_be_written_by_nobody_else(place: Place, name: str, mode: int) -> None:
+    place.write(1)
+    place.clock.wind(DAY_MS)
+    place.write(1)
+    (place.state / name).chmod(mode)
+    for accept_break in (False, True):
+        with pytest.raises(AuditExposed, match=f"others may write it, mode {mode:04o}"):
+            place.open(accept_break=accept_break)
+    (place.state / name).chmod(0o640)
+    place.write(1)
+    place.assert_whole()
 
 
 def test_s10_a_backup_of_state_first_and_log_second_is_whole(place: Place, tmp_path: Path) -> None:

@@ -176,6 +176,49 @@ def test_a_sealed_file_that_was_cut_is_found(place: Place) -> None:
         place.open()
 
 
+def accepted(place: Place, found: Fault) -> None:
+    """The owner gets out: the break is accepted and on record, and the next starts are ordinary ones."""
+    with pytest.raises(AuditBroken):
+        place.open()
+    log = place.open(accept_break=True)
+    assert log.accepted is not None
+    assert log.accepted.found is found
+    assert log.find(log.head.seq) == log.accepted
+    log.append(decided())
+    log.close()
+    for _ in range(2):
+        place.start()
+
+
+@pytest.mark.parametrize("head", [True, False], ids=["head kept", "head gone"])
+@pytest.mark.parametrize("gone", [(0,), (1,), (2,), (3,), (2, 3), (0, 1, 2, 3)], ids=str)
+def test_a_sealed_file_that_is_gone_is_a_break_that_can_be_accepted(
+    place: Place, monkeypatch: pytest.MonkeyPatch, gone: tuple[int, ...], head: bool
+) -> None:
+    monkeypatch.setattr(auditseals, "EVERY_BYTES", 1_000)
+    log = place.open()
+    for make in calls(3, first=25):
+        log.append(make)
+    log.close()
+    assert len(place.seals()) == 4
+    for path in [place.path(day) for day in gone]:
+        path.unlink()
+    if not head:
+        (place.state / audithead.FILE).unlink()
+    last = 3 in gone
+    in_the_chain = gone[0] < 3 and not last
+    at_the_end = Fault.MISSING_END if head else Fault.OTHER_BYTES
+    accepted(place, Fault.OUT_OF_ORDER if in_the_chain else at_the_end)
+
+
+def test_a_sealed_file_that_is_gone_is_named(place: Place) -> None:
+    for path in (place.path(2), place.path(3)):
+        path.unlink()
+    (place.state / audithead.FILE).unlink()
+    with pytest.raises(AuditBroken, match=r"2026-01-03.jsonl is not there, and was verified and sealed"):
+        place.open()
+
+
 def test_an_open_day_that_is_shorter_than_its_seal_is_found_without_a_head(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
