@@ -26,7 +26,7 @@ from bxcore.chain import MAX_LINE, START, Head, Unsettled, Verifier
 from bxcore.deadline import Clock
 from bxcore.errors import StateError
 from bxcore.files import Appender, DirectoryLock, Files
-from bxcore.timestamp import Timestamp
+from bxcore.timestamp import MAX_TIMESTAMP, Timestamp
 
 __all__ = ["AuditBroken", "AuditExposed", "AuditLog", "AuditUnavailable"]
 
@@ -102,7 +102,7 @@ class AuditLog:
         """
         with self._lock:
             self._refuse_if_broken()
-            time, head = self._clock.now_ms(), self._head
+            time, head = self._time_or_give_up(), self._head
             record = make(head.seq + 1, time, head.hash)
             if (record.seq, record.time, record.prev) != (head.seq + 1, time, head.hash):
                 raise ValueError("not the next record: seq, time and prev are those that were given")
@@ -170,7 +170,7 @@ class AuditLog:
 
     def _start(self, *, accept_break: bool) -> None:
         kept = self._head_file.read()
-        today = _name(self._clock.now_ms())
+        today = _name(self._time())
         seals = self._seals.read()
         found = auditstart.examine(self._directory, seals=seals, kept=kept, whole=accept_break, first_file=today)
         if kept is None and found.report.next_seq > 1:
@@ -205,7 +205,7 @@ class AuditLog:
 
     def _write_findings(self, found: Examined) -> None:
         """Record an accepted break, or a torn end. One line: what is torn within a break is described by it."""
-        seq, time = found.report.next_seq, self._clock.now_ms()
+        seq, time = found.report.next_seq, self._time()
         if found.broken is not None:
             self.accepted = found.broken.accepted(seq=seq, time=time)
             self._write_behind_any_tear(self.accepted)
@@ -260,6 +260,23 @@ class AuditLog:
         if not whole or head.seq != seq:
             raise AuditUnavailable(f"record {seq} does not verify")
         return head
+
+    def _time(self) -> Timestamp:
+        time = self._clock.now_ms()
+        if not 0 <= time <= MAX_TIMESTAMP:
+            raise AuditUnavailable(
+                f"this machine's clock lies outside the years 1970 to 9999 ({time} ms since 1970), and no record can "
+                "say so: set it, then start brokerd again"
+            )
+        return time
+
+    def _time_or_give_up(self) -> Timestamp:
+        try:
+            return self._time()
+        except AuditUnavailable as error:
+            self._give_up()
+            log.error("nothing is recorded any more until a restart: %s code=audit_unavailable", error.detail)
+            raise
 
     def _give_up(self) -> None:
         self._broken = True

@@ -48,7 +48,7 @@ class ExpiryClock:
     def now_ms(self) -> Timestamp:
         """Return the latest time seen until now. Raises StateUnwritable where it had to be kept and could not."""
         with self._lock:
-            wall = Timestamp(min(self._clock.now_ms(), MAX_TIMESTAMP))
+            wall = Timestamp(max(0, min(self._clock.now_ms(), MAX_TIMESTAMP)))
             self._latest = max(self._latest, wall)
             if self._kept is None or self._latest - self._kept >= STEP_MS:
                 self._keep(self._latest)

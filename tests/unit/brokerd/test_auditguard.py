@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from brokerd.audit import AuditUnavailable
+from bxcore.timestamp import MAX_TIMESTAMP
 from bxcore.wire.tools import DenyReason, ToolDenied, ToolFailed
 from tests.fakes.audited import decided
 from tests.fakes.auditplace import DAY_MS, FIRST, Place
 from tests.fakes.brokered import Brokered
+from tests.fakes.clocks import BEGIN, HandClock
 
 Slip = Callable[[Path], object]
 
@@ -148,6 +150,37 @@ def test_what_takes_nothing_away_stops_nothing(place: Place, tmp_path: Path) -> 
         os.utime(place.audit / FIRST)
         log.append(decided())
     place.assert_whole()
+
+
+IMPOSSIBLE = pytest.mark.parametrize("time", [-1, -(10**15), MAX_TIMESTAMP + 1, 10**18])
+
+
+@IMPOSSIBLE
+def test_a_clock_that_no_record_can_tell_stops_the_start(place: Place, time: int) -> None:
+    place.write(1)
+    place.clock.set_wall(time - place.clock.now_ms())
+    for accept_break in (False, True):
+        with pytest.raises(AuditUnavailable, match="clock lies outside the years 1970 to 9999"):
+            place.open(accept_break=accept_break)
+    place.clock.set_wall(BEGIN - place.clock.now_ms())
+    place.write(1)
+    place.assert_whole()
+
+
+@IMPOSSIBLE
+def test_a_clock_that_no_record_can_tell_denies_every_call(
+    brokered: Brokered, time: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """INV-3."""
+    brokered.grant()
+    assert isinstance(brokered.clock, HandClock)
+    brokered.clock.set_wall(time - brokered.clock.now_ms())
+    for _ in range(2):
+        answer = brokered.ask()
+        assert isinstance(answer, ToolDenied)
+        assert answer.reason is DenyReason.AUDIT_UNAVAILABLE
+    assert brokered.containers.ran == []
+    assert caplog.text.count("clock lies outside the years 1970 to 9999") == 1
 
 
 @each_slip
