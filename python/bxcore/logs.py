@@ -92,7 +92,8 @@ class _LineFormatter(logging.Formatter):
         self._role = role
 
     def format(self, record: logging.LogRecord) -> str:
-        at = timestamp.to_text(Timestamp(int(record.created * 1000)))
+        # Clamped: a line under an impossible clock is worth more than none.
+        at = timestamp.to_text(Timestamp(max(0, min(int(record.created * 1000), timestamp.MAX_TIMESTAMP))))
         line = f"level={record.levelname.lower()} role={self._role} at={at} {self._message(record)}"
         if record.exc_info and record.exc_info[1] is not None:
             line += f" trace={_quoted(trace(record.exc_info[1]))}"

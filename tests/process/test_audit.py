@@ -1,5 +1,6 @@
 """Real processes on one audit log: killed while they write, and two at once (rows A1, A5; INV-6)."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -64,6 +65,7 @@ def test_kill_at_any_moment_takes_nothing_that_was_acknowledged(tmp_path: Path) 
 def test_a5_a_second_writer_is_refused_while_the_first_lives_and_not_after(tmp_path: Path) -> None:
     with writer(tmp_path) as first:
         assert said(first) == "1"
+        first.send_signal(signal.SIGSTOP)  # or it would notice, end, and give the lock back
         for path in (tmp_path / "audit").iterdir():
             path.unlink()  # no deleted file lets a second one in
         with writer(tmp_path) as second:

@@ -29,6 +29,18 @@ def test_a_line_names_level_role_and_time(capsys: pytest.CaptureFixture[str]) ->
     assert line.endswith("Z turn ended turn=4 ms=812\n")
 
 
+@pytest.mark.parametrize(
+    ("created", "shown"), [(-10.0, "1970-01-01T00:00:00.000Z"), (1e15, "9999-12-31T23:59:59.999Z")]
+)
+def test_no_line_is_lost_under_an_impossible_clock(
+    capsys: pytest.CaptureFixture[str], created: float, shown: str
+) -> None:
+    record = logging.makeLogRecord({"name": "x", "levelno": logging.ERROR, "levelname": "ERROR", "msg": "said"})
+    record.created = created
+    logging.getLogger().handle(record)
+    assert capsys.readouterr().err == f"level=error role=loopd at={shown} said\n"
+
+
 QUOTED = {
     "a plain word": ("main", "tool=main"),
     "a space": ("a b", 'tool="a b"'),
