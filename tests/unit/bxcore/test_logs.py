@@ -35,9 +35,11 @@ def test_a_line_names_level_role_and_time(capsys: pytest.CaptureFixture[str]) ->
 def test_no_line_is_lost_under_an_impossible_clock(
     capsys: pytest.CaptureFixture[str], created: float, shown: str
 ) -> None:
-    record = logging.makeLogRecord({"name": "x", "levelno": logging.ERROR, "levelname": "ERROR", "msg": "said"})
+    record = logging.makeLogRecord(
+        {"name": logs.get("x").name, "levelno": logging.ERROR, "levelname": "ERROR", "msg": "said", "args": ()}
+    )
     record.created = created
-    logging.getLogger().handle(record)
+    logs.get("x").handle(record)
     assert capsys.readouterr().err == f"level=error role=loopd at={shown} said\n"
 
 
