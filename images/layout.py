@@ -82,7 +82,9 @@ LEFT_OUT_DIRECTORIES = frozenset({
 })  # fmt: skip
 """Of the standard library: tests, programs with windows, and what installs packages."""
 
-LEFT_OUT_MODULES = frozenset({"__hello__", "_distutils_system_mod", "antigravity", "sitecustomize", "this", "turtle", "usercustomize"})
+LEFT_OUT_MODULES = frozenset(
+    {"__hello__", "_distutils_system_mod", "antigravity", "sitecustomize", "this", "turtle", "usercustomize"}
+)
 
 LEFT_OUT_EXTENSIONS = (
     "_ctypes_test", "_curses", "_dbm", "_gdbm", "_test", "_tkinter", "_xx", "nis", "ossaudiodev", "readline", "xx",
