@@ -22,7 +22,9 @@ PATIENCE_SECONDS = 30
 # The child itself makes the pty its controlling terminal: between fork and exec of a process with
 # threads nothing but exec is safe.
 _TAKE_TERMINAL = (
-    "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    "import fcntl,os,signal,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); "  # a shell starts what it puts behind itself deaf to Ctrl-C
+    "os.execv(sys.argv[1], sys.argv[1:])"
 )
 
 CTRL_C, CTRL_D, ESCAPE, ENTER, UP = "\x03", "\x04", "\x1b", "\r", "\x1b[A"
