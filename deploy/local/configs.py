@@ -6,24 +6,16 @@ wrote is never touched again; the first line carries the hash by which that is s
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from bxcore import config, files
 from bxcore.errors import ConfigError
-from bxcore.settings.brokerd import BrokerdSettings
-from bxcore.settings.inferproxy import InferproxySettings
-from bxcore.settings.loopd import LoopdSettings
+from bxcore.settings.roles import ROLES
 from deploy.local.home import Home
 from deploy.local.toolhost import ToolHost
 
-_SETTINGS: Mapping[str, type] = {
-    "inferproxy": InferproxySettings,
-    "loopd": LoopdSettings,
-    "brokerd": BrokerdSettings,
-}
 _MARK = "# Written by `make chat`, and written anew until you change it. "
 
 
@@ -124,7 +116,7 @@ def write(path: Path, body: str) -> Outcome:
 def check_edited(home: Home) -> None:
     """Raise ConfigError with every fault of the files that the owner has made theirs."""
     faults = []
-    for role, settings in _SETTINGS.items():
+    for role, settings in ROLES.items():
         path = home.etc / f"{role}.toml"
         if not _ours(path):
             faults += _faults(path, settings)

@@ -27,9 +27,8 @@ from bxcore.auditlog import Decided
 from bxcore.deadline import Clock, Deadline
 from bxcore.errors import StateError
 from bxcore.ids import Hash32
-from bxcore.settings.brokerd import DAY_MS
 from bxcore.settings.brokerd import Approvals as Limits
-from bxcore.timestamp import Timestamp
+from bxcore.timestamp import DAY_MS, Timestamp
 from bxcore.wire.admin import ApprovalAnswer, ApprovalEnding, ApprovalOutcome, Verdict
 from bxcore.wire.tools import DenyReason
 

@@ -26,13 +26,11 @@ from bxcore.chain import MAX_LINE, START, Head, Unsettled, Verifier
 from bxcore.deadline import Clock
 from bxcore.errors import StateError
 from bxcore.files import Appender, DirectoryLock, Files
-from bxcore.timestamp import MAX_TIMESTAMP, Timestamp
+from bxcore.timestamp import DAY_MS, MAX_TIMESTAMP, Timestamp
 
 __all__ = ["AuditBroken", "AuditExposed", "AuditLog", "AuditUnavailable"]
 
 log = logs.get("audit")
-
-_DAY_MS = 86_400_000
 
 
 class AuditUnavailable(StateError):
@@ -290,9 +288,9 @@ class AuditLog:
 
     def _turn_page(self, time: Timestamp) -> None:
         """Go on in a newer file; where the clock went back, in the same one."""
-        if time // _DAY_MS == self._day:
+        if time // DAY_MS == self._day:
             return
-        self._day = time // _DAY_MS
+        self._day = time // DAY_MS
         name = _name(time)
         if name <= self._current.file:
             return

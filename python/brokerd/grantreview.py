@@ -10,12 +10,12 @@ from bxcore import grants as grantfiles
 from bxcore import timestamp
 from bxcore.auditlog import Decided
 from bxcore.grants import Grant, GrantFaults, GrantSet, Mode
-from bxcore.timestamp import MAX_TIMESTAMP, Timestamp
+from bxcore.timestamp import DAY_MS, MAX_TIMESTAMP, Timestamp
 from bxcore.tools import Takes, ToolKind
 from bxcore.wire.admin import GrantFinding, GrantReason, GrantSuggestion, GrantsVerdict, Verdict
 from bxcore.wire.tools import DenyReason
 
-SUGGESTED_MS = 7 * 86_400_000
+SUGGESTED_MS = 7 * DAY_MS
 """How long a suggested grant lasts: long enough to try it, short enough to be forgotten safely."""
 
 

@@ -19,7 +19,7 @@ import attrs
 
 from bxcore import convert, strictjson, timestamp
 from bxcore.ids import MAX_SAFE_INTEGER, CallId, Hash32, SessionId
-from bxcore.timestamp import Timestamp
+from bxcore.timestamp import DAY_MS, Timestamp
 from bxcore.wire.admin import ApprovalEnding, Verdict
 from bxcore.wire.tools import DataClass, DenyReason
 
@@ -238,14 +238,14 @@ def _number(value: int) -> str:
 
 
 def _time(value: int) -> str:
-    days, ms = divmod(value, 86_400_000)
+    days, ms = divmod(value, DAY_MS)
     seconds, ms = divmod(ms, 1000)
     return f'"{_day(days)}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{ms:03d}Z"'
 
 
 @lru_cache(maxsize=4)
 def _day(days: int) -> str:
-    return timestamp.to_text(Timestamp(days * 86_400_000))[:10]
+    return timestamp.to_text(Timestamp(days * DAY_MS))[:10]
 
 
 def decode(line: bytes) -> Record:

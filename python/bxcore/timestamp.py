@@ -8,6 +8,7 @@ Timestamp = NewType("Timestamp", int)
 """Unix milliseconds, 0 (1970) to 253402300799999 (the end of 9999). On the wire: the text form."""
 
 MAX_TIMESTAMP = 253_402_300_799_999
+DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FORM = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z", re.ASCII)
 

@@ -18,14 +18,14 @@ from bxcore.auditlog import Answered, BreakAccepted, Decided, Ended, Record, Rec
 from bxcore.chainline import PREFIX
 from bxcore.errors import BadMessage
 from bxcore.ids import SessionId
-from bxcore.timestamp import Timestamp
+from bxcore.timestamp import DAY_MS, Timestamp
 from bxctl import audit, render
 from bxctl.audit import Log
 from bxctl.exits import Exit
 from bxctl.render import Ink
 from bxctl.world import World
 
-_UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": DAY_MS}
 _AGO = re.compile(r"([0-9]{1,6})([mhd])")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TARGET_CUT = 200

@@ -1,23 +1,15 @@
 """`bxctl config check`: would every role start with these files? Starts nothing and changes nothing."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from bxcore import config
 from bxcore.errors import ConfigError
-from bxcore.settings.brokerd import BrokerdSettings
-from bxcore.settings.inferproxy import InferproxySettings
-from bxcore.settings.loopd import LoopdSettings
+from bxcore.settings.roles import ROLES
 from bxctl.exits import Exit
 from bxctl.render import Ink, safe_block
 from bxctl.sockets import Home
 from bxctl.world import World
 
-ROLES: Mapping[str, type] = {
-    "inferproxy": InferproxySettings,
-    "loopd": LoopdSettings,
-    "brokerd": BrokerdSettings,
-}
 SYSTEM_SETTINGS = Path("/etc/boxmaker")
 
 

@@ -16,12 +16,13 @@ from bxcore import logs
 from bxcore.client import Connection, PeerAway, PeerDenied, PeerUnclear, RemoteFault
 from bxcore.deadline import Clock, Deadline
 from bxcore.errors import UpstreamError
+from bxcore.timestamp import DAY_MS
 from bxcore.wire.control import ErrorCode
 from bxcore.wire.tools import DenyReason, ToolDenied, ToolFailed, ToolPending, ToolRequest, ToolResult
 from loopd.cancel import CancelToken
 from loopd.modelfaults import Cancelled
 
-LONGEST_MS = 86_400_000
+LONGEST_MS = DAY_MS
 """No question to the owner stays open longer, whatever the broker says."""
 
 Answer = ToolResult | ToolFailed | ToolDenied

@@ -9,11 +9,11 @@ from bxcore import hosts, strictjson
 from bxcore.addresses import is_public
 from bxcore.errors import WireError
 from bxcore.strictjson import JsonValue
+from bxcore.timestamp import DAY_MS
 from toolkit.dialling import Resolve
 from toolkit.socks import Reply
 
 _MOST_BYTES = 2**53 - 1
-_MOST_MS = 86_400_000
 _KEYS = {"host", "port", "socket", "total_bytes", "deadline_ms"}
 
 
@@ -100,7 +100,7 @@ def parse_order(line: bytes) -> Order:
         port=_whole(value["port"], 65_535),
         socket=PurePosixPath(path),
         total_bytes=_whole(value["total_bytes"], _MOST_BYTES),
-        deadline_ms=_whole(value["deadline_ms"], _MOST_MS),
+        deadline_ms=_whole(value["deadline_ms"], DAY_MS),
     )
 
 

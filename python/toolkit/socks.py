@@ -11,7 +11,6 @@ from bxcore import hosts
 
 VERSION = 5
 NO_LOGIN = 0
-NO_METHOD = 0xFF
 CONNECT = 1
 V4, NAME, V6 = 1, 3, 4
 _ADDRESS_BYTES = {V4: 4, V6: 16}

@@ -8,17 +8,11 @@ from pathlib import Path
 
 import attrs
 
-DAY_MS = 86_400_000
+from bxcore.ids import MAX_SAFE_INTEGER
+from bxcore.settings.ranges import whole
+from bxcore.timestamp import DAY_MS
+
 _MIB = 1024 * 1024
-_MOST = 2**53 - 1
-
-
-def _whole(low: int, high: int = _MOST) -> "attrs._ValidatorType[int]":
-    def check(_: object, attribute: "attrs.Attribute[int]", value: int) -> None:
-        if not low <= value <= high:
-            raise ValueError(f"{attribute.name}: expected {low} to {high}")
-
-    return check
 
 
 class EgressNetwork(Enum):
@@ -51,31 +45,31 @@ class Podman:
     image_file: Path
     calls: Path
     seccomp: Path
-    sweep_ms: int = attrs.field(default=300_000, validator=_whole(1_000, DAY_MS))
+    sweep_ms: int = attrs.field(default=300_000, validator=whole(1_000, DAY_MS))
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
     """What one tool container may use, and how much brokerd takes on."""
 
-    memory_bytes: int = attrs.field(default=512 * _MIB, validator=_whole(128 * _MIB))
-    file_bytes: int = attrs.field(default=64 * _MIB, validator=_whole(1))
-    tmpfs_bytes: int = attrs.field(default=16 * _MIB, validator=_whole(1))
-    output_bytes: int = attrs.field(default=4 * _MIB, validator=_whole(1024))
-    processes: int = attrs.field(default=64, validator=_whole(8, 4096))
-    open_files: int = attrs.field(default=256, validator=_whole(32, 65_536))
-    running: int = attrs.field(default=4, validator=_whole(1, 64))
-    connections: int = attrs.field(default=32, validator=_whole(4, 1024))
-    denials_per_second: int = attrs.field(default=20, validator=_whole(1, 10_000))
+    memory_bytes: int = attrs.field(default=512 * _MIB, validator=whole(128 * _MIB, MAX_SAFE_INTEGER))
+    file_bytes: int = attrs.field(default=64 * _MIB, validator=whole(1, MAX_SAFE_INTEGER))
+    tmpfs_bytes: int = attrs.field(default=16 * _MIB, validator=whole(1, MAX_SAFE_INTEGER))
+    output_bytes: int = attrs.field(default=4 * _MIB, validator=whole(1024, MAX_SAFE_INTEGER))
+    processes: int = attrs.field(default=64, validator=whole(8, 4096))
+    open_files: int = attrs.field(default=256, validator=whole(32, 65_536))
+    running: int = attrs.field(default=4, validator=whole(1, 64))
+    connections: int = attrs.field(default=32, validator=whole(4, 1024))
+    denials_per_second: int = attrs.field(default=20, validator=whole(1, 10_000))
 
 
 @attrs.frozen(kw_only=True)
 class Approvals:
     """How long a question stays open, how many may be open, and how many may be asked in a minute."""
 
-    ttl_ms: int = attrs.field(default=3_600_000, validator=_whole(1_000, DAY_MS))
-    open: int = attrs.field(default=16, validator=_whole(1, 1024))
-    per_minute: int = attrs.field(default=20, validator=_whole(1, 10_000))
+    ttl_ms: int = attrs.field(default=3_600_000, validator=whole(1_000, DAY_MS))
+    open: int = attrs.field(default=16, validator=whole(1, 1024))
+    per_minute: int = attrs.field(default=20, validator=whole(1, 10_000))
 
 
 @attrs.frozen(kw_only=True)
@@ -83,7 +77,7 @@ class Egress:
     """How the egress proxy reaches the internet, and what one call may send and receive together."""
 
     network: EgressNetwork = EgressNetwork.SLIRP4NETNS
-    total_bytes: int = attrs.field(default=32 * _MIB, validator=_whole(1))
+    total_bytes: int = attrs.field(default=32 * _MIB, validator=whole(1, MAX_SAFE_INTEGER))
 
 
 @attrs.frozen(kw_only=True)

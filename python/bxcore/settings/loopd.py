@@ -9,22 +9,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 
-_DAY_MS = 86_400_000
+from bxcore.settings.ranges import whole
+from bxcore.timestamp import DAY_MS
+
 _MOST = 2**31 - 1
 _PLACES = 6
 
 
-def _whole(low: int, high: int = _MOST) -> "attrs._ValidatorType[int]":
-    def check(_: object, attribute: "attrs.Attribute[int]", value: int) -> None:
-        if not low <= value <= high:
-            raise ValueError(f"{attribute.name}: expected {low} to {high}")
-
-    return check
-
-
-_positive = _whole(1)
-_not_negative = _whole(0)
-_wait = _whole(1, _DAY_MS)
+_positive = whole(1, _MOST)
+_not_negative = whole(0, _MOST)
+_wait = whole(1, DAY_MS)
 
 
 def _zone(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
@@ -66,7 +60,7 @@ class Infer:
     connect_ms: int = attrs.field(default=5_000, validator=_wait)
     stall_ms: int = attrs.field(default=600_000, validator=_wait)
     """A reply that only pings, and says nothing, is given up after this."""
-    recheck_ms: int = attrs.field(default=1_000, validator=_whole(0, _DAY_MS))
+    recheck_ms: int = attrs.field(default=1_000, validator=whole(0, DAY_MS))
     """This long after the server was last heard of, the next request asks first whether it is still the same one.
     No server that loads a model is replaced faster than the default."""
 

@@ -16,7 +16,8 @@ from brokerd.runnerfaults import ImageMissing
 from bxcore.auditlog import Answered, Decided
 from bxcore.errors import ConfigError, StateError
 from bxcore.ids import Hash32, SessionId
-from bxcore.settings.brokerd import DAY_MS, Approvals
+from bxcore.settings.brokerd import Approvals
+from bxcore.timestamp import DAY_MS
 from bxcore.wire.admin import ApprovalAnswer, ApprovalEnding, ApprovalOutcome
 from bxcore.wire.tools import DataClass, DenyReason, ToolDenied, ToolPending, ToolResult
 from tests.fakes.brokered import Brokered, grant_text

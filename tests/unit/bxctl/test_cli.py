@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from bxctl import VERSION, chat, cli, configcheck, doctor, exits
+from bxcore.settings.roles import ROLES
+from bxctl import VERSION, chat, cli, doctor, exits
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "bxctl.md").read_text(encoding="utf-8")
@@ -67,4 +68,4 @@ def test_the_version_is_that_of_the_project() -> None:
 def test_every_role_that_reads_a_file_is_checked() -> None:
     without = {"bxctl", "toolkit"}  # one is the reader, the other gets everything on standard input
     readers = {path.parent.name for path in (ROOT / "python").glob("*/__main__.py")} - without
-    assert set(configcheck.ROLES) == readers
+    assert set(ROLES) == readers

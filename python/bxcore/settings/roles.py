@@ -1,0 +1,13 @@
+"""Which role reads which settings: the file of each is <role>.toml."""
+
+from collections.abc import Mapping
+
+from bxcore.settings.brokerd import BrokerdSettings
+from bxcore.settings.inferproxy import InferproxySettings
+from bxcore.settings.loopd import LoopdSettings
+
+ROLES: Mapping[str, type] = {
+    "inferproxy": InferproxySettings,
+    "loopd": LoopdSettings,
+    "brokerd": BrokerdSettings,
+}
