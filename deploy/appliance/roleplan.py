@@ -1,0 +1,95 @@
+"""A role's container as options of `podman run`, made from the wiring. Pure: starts nothing, looks at nothing.
+
+The launcher runs these words, the Quadlet units are written from them, and the isolation tests hold the container to
+them. nix/module.nix says the same for NixOS; a test compares the two.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from bxcore.wiring import Network, Role, Wiring
+
+UNIX = "unix:"
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """What is not wiring but a machine's own: where the model server is, and what tools may be granted.
+
+    `upstream` as in inferproxy.toml. `network`: Podman's name of the network that reaches an upstream over TCP. `granted`:
+    the folders that grants may speak of.
+    """
+
+    upstream: str
+    network: str
+    granted: tuple[Path, ...] = ()
+
+
+def options(wiring: Wiring, name: str, settings: Settings) -> tuple[str, ...]:
+    """Return everything that decides what the container may do and see."""
+    role = wiring.roles[name]
+    return (
+        *wiring.closed,
+        f"--security-opt=seccomp={wiring.at(wiring.tools.seccomp)}",
+        f"--hostname={name}",
+        f"--network={_network(role, settings)}",
+        f"--memory={role.limits.memory_mb}m",
+        f"--pids-limit={role.limits.processes}",
+        f"--ulimit=nofile={role.limits.files}:{role.limits.files}",
+        f"--ulimit=nproc={role.limits.processes}:{role.limits.processes}",
+        *(f"--cap-add={capability}" for capability in role.capabilities),
+        *mounts(wiring, name, settings),
+    )
+
+
+def mounts(wiring: Wiring, name: str, settings: Settings) -> tuple[str, ...]:
+    """Return the mounts alone, in the order in which they are made."""
+    role = wiring.roles[name]
+    given = [_bind(wiring.at(mount.path), writable=mount.writable) for mount in role.mounts]
+    if role.network is Network.UPSTREAM and (directory := socket_directory(settings.upstream)):
+        given.append(_bind(directory, writable=False))
+    if wiring.user(wiring.edge("tool-runner").client) == role.user:
+        given += [_bind(folder, writable=False) for folder in settings.granted]
+    return tuple(given)
+
+
+def command(wiring: Wiring, name: str) -> tuple[str, ...]:
+    """Return what runs inside."""
+    role = wiring.roles[name]
+    return (*role.command, "--config", str(wiring.at(role.config)))
+
+
+def socket_directory(upstream: str) -> Path | None:
+    """Return the directory of a model server that listens on a socket."""
+    return Path(upstream.removeprefix(UNIX)).parent if upstream.startswith(UNIX) else None
+
+
+def run(
+    wiring: Wiring, name: str, settings: Settings, *, container: str, image: str, more: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the words after `podman` that run the role in the foreground, and take the container away at its end."""
+    return (
+        "run",
+        "--rm",
+        "--replace",
+        f"--name={container}",
+        "--log-driver=none",
+        *options(wiring, name, settings),
+        *more,
+        image,
+        *command(wiring, name),
+    )
+
+
+def _network(role: Role, settings: Settings) -> str:
+    if role.network is Network.NONE or socket_directory(settings.upstream):
+        return "none"
+    return settings.network
+
+
+def _bind(path: Path, *, writable: bool) -> str:
+    # A list of values separated by commas, so one with a comma in it stands in quotes.
+    source, destination = (f'"{key}={path}"' if "," in str(path) else f"{key}={path}" for key in ("src", "dst"))
+    return f"--mount=type=bind,{source},{destination},ro={str(not writable).lower()},noexec,nosuid,nodev"
