@@ -18,8 +18,8 @@ UNIX = "unix:"
 class Settings:
     """What is not wiring but a machine's own: where the model server is, and what tools may be granted.
 
-    `upstream` as in inferproxy.toml. `network`: Podman's name of the network that reaches an upstream over TCP. `granted`:
-    the folders that grants may speak of.
+    `upstream` as in inferproxy.toml. `network`: Podman's name of the network that reaches an upstream over TCP.
+    `granted`: the folders that grants may speak of.
     """
 
     upstream: str

@@ -1,5 +1,6 @@
 """Boxmaker's home in a checkout: which directory holds what, and who may start processes there.
 
+Where sockets and state lie is the appliance's wiring (nix/roles.json), moved here; its users and containers are not.
 Writes: the directories, their modes, launcher.lock, guests.lock. Invariants: one launcher a home, which
 stops nothing while guests talk to its processes; decided by flock and by nothing else, so that a kill -9
 leaves nothing to clean up. Nothing is written to a home that is another user's.
@@ -9,10 +10,15 @@ import fcntl
 import os
 import pwd
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
+from bxcore import wiring
+from bxcore.wiring import Wiring
 from deploy.local.refusal import Refusal
+
+ROLES = Path(__file__).resolve().parents[2] / "nix" / "roles.json"
 
 PRIVATE = 0o700
 """Everything runs as one user here; on the appliance each pair of roles has a group, and 2750."""
@@ -36,19 +42,25 @@ class Home:
         return self.path / "log"
 
     @property
+    def wiring(self) -> Wiring:
+        """The appliance's wiring with its places here."""
+        return _wiring().moved(home=self.path, etc=self.etc)
+
+    @property
     def loop_socket(self) -> Path:
-        return self.path / "run" / "loop-owner" / "loop.sock"
+        return self.wiring.socket("loop-owner")
 
     @property
     def broker_socket(self) -> Path:
-        return self.path / "run" / "broker" / "broker.sock"
+        return self.wiring.socket("broker")
 
     @property
     def admin_socket(self) -> Path:
-        return self.path / "run" / "admin" / "admin.sock"
+        return self.wiring.socket("admin")
 
     @property
     def state_socket(self) -> Path:
+        """For memoryd, which is not there yet; so the wiring has no such edge."""
         return self.path / "run" / "state" / "state.sock"
 
     @property
@@ -67,7 +79,7 @@ class Home:
 
     @property
     def infer_socket(self) -> Path:
-        return self.path / "run" / "infer" / "infer.sock"
+        return self.wiring.socket("infer")
 
     @property
     def model_socket(self) -> Path:
@@ -86,7 +98,9 @@ class Home:
                 f"{longest}: {_size(longest)} bytes, and the address of a socket may have {MAX_SOCKET_BYTES}; "
                 "use a shorter directory, for example --home ~/boxmaker"
             )
-        own = (self.etc, self.log, self.path / "sessions", self.audit, self.broker)
+        kept = [self.wiring.at(path) for role in self.wiring.roles.values() for path in role.keeps]
+        kept.remove(self.wiring.at(self.wiring.tools.calls))  # with the tools, where their user can get to
+        own = (self.etc, self.log, *kept)
         roles = (self.loop_socket, self.infer_socket, self.broker_socket, self.admin_socket, self.state_socket)
         sockets = (*roles, self.model_socket, self.notify_socket("any"))
         for directory in (*own, *(socket.parent for socket in sockets)):
@@ -104,6 +118,11 @@ class Home:
     def close_door(self) -> BinaryIO | None:
         """Let no more guests in until the result is closed; None where there are some."""
         return _locked(self.path / "guests.lock", fcntl.LOCK_EX)
+
+
+@cache
+def _wiring() -> Wiring:
+    return wiring.load(ROLES)
 
 
 def refuse_another_users(directory: Path) -> None:

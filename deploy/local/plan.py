@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bxcore.wiring import Network
 from deploy.local.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +65,7 @@ def inferproxy(home: Home, *, network: bool) -> Part:
         doing="starting inferproxy",
         ready_seconds=30,
         stop_seconds=3,
-        network=network,
+        network=network and _has_network("inferproxy", home),
     )
 
 
@@ -79,7 +80,7 @@ def brokerd(home: Home, *, accept_break: bool = False) -> Part:
         doing="starting brokerd",
         ready_seconds=120,
         stop_seconds=15,
-        network=False,
+        network=_has_network("brokerd", home),
         powers=True,  # the container service is the tool user's
         once=("--accept-break",) if accept_break else (),
     )
@@ -93,7 +94,7 @@ def loopd(home: Home) -> Part:
         doing="self-test",
         ready_seconds=900,
         stop_seconds=12,
-        network=False,
+        network=_has_network("loopd", home),
     )
 
 
@@ -128,6 +129,10 @@ def environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """Return a daemon's environment, rebuilt from what it may know."""
     kept = {name: inherited[name] for name in _INHERITED if name in inherited}
     return {**kept, "PYTHONPATH": str(ROOT / "python")}
+
+
+def _has_network(role: str, home: Home) -> bool:
+    return home.wiring.roles[role].network is not Network.NONE
 
 
 def _role(name: str, home: Home) -> tuple[str, ...]:
