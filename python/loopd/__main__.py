@@ -59,7 +59,7 @@ def _serve(config_path: Path) -> int:
 
 def _converse(settings: LoopdSettings, listening: Mapping[str, Listening]) -> int:
     parts, watch = _parts(settings, ZoneInfo(settings.time_zone))
-    store = SessionStore(settings.state / "sessions", files=DiskFiles(), clock=parts.clock)
+    store = SessionStore(settings.state / statedir.SESSIONS, files=DiskFiles(), clock=parts.clock)
     sessions = Sessions(parts, store)
     channel = Channel(parts, sessions=sessions, reports=Reports(store), watch=watch)
     server = Server(_doors(settings, listening, channel), clock=parts.clock, drain_seconds=_DRAIN_SECONDS)
