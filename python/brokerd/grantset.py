@@ -5,7 +5,8 @@ ignored: swap files (.a.toml.swp), backups (a.toml~), locks (.#a.toml). A look c
 owner and mode of each file; it opens those that changed, or changed so lately that one more change could look the
 same. Only where the kernel says that nothing happened there is a look of the last second as good as a new one.
 Invariant: where one file is wrong in any way, somebody else could have written it, or what it denies lies behind
-a link (brokerd.grantlinks), there is no set.
+a link (brokerd.grantlinks), there is no set. In a container, where the owner cannot be told from other users of the
+host, what belongs to one of them is believed only where it is mounted read-only: whoever let brokerd see it chose it.
 Threads: any; a look that began after a caller came answers that caller too.
 """
 
@@ -16,11 +17,11 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import attrs
 
-from brokerd import grantlinks
+from brokerd import grantlinks, usermap
 from brokerd.dirwatch import DirectoryWatch
 from bxcore import grants, logs, regularfile, tomlfile
 from bxcore.deadline import Clock
@@ -71,7 +72,10 @@ class Watch(Protocol):
 
 
 class GrantFiles:
-    """The directory of grants. `owners` may have written it and its files: root and this process's user if left out."""
+    """The directory of grants. `owners` may have written it and its files: root and this process's user if left out.
+
+    `stranger` is the uid of everybody whom this process cannot name: where it runs in a container (brokerd.usermap).
+    """
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class GrantFiles:
         *,
         clock: Clock,
         owners: frozenset[int] | None = None,
+        stranger: int | None = None,
         watch: Watch | None = None,
         opener: Callable[..., int] = os.open,
     ) -> None:
@@ -87,6 +92,7 @@ class GrantFiles:
         self._watch = DirectoryWatch(directory) if watch is None else watch
         self._opener = opener
         self._owners = frozenset({0, os.geteuid()}) if owners is None else owners
+        self._stranger = usermap.stranger() if stranger is None else stranger
         self._lock = threading.Lock()
         self._begun = 0  # looks so far; counted under the lock
         self._answer: _Answer = ()
@@ -186,7 +192,8 @@ class GrantFiles:
             raise GrantFaults(self._whole("there is no such directory")) from None
         except NotADirectoryError:
             raise GrantFaults(self._whole("not a directory, or only a link to one")) from None
-        fault = self._writable_by_others(_signature(os.fstat(directory)))
+        signature = _signature(os.fstat(directory))
+        fault = self._writable_by_others(signature) or self._strangers(directory, signature)
         if fault is not None:
             os.close(directory)
             raise GrantFaults(self._whole(fault))
@@ -217,9 +224,13 @@ class GrantFiles:
         if fault is not None:
             return _Read(signature=signature, content=None, meaning=_fault(name, fault))
         try:
-            content = _content(Path(name), signature, partial(self._opener, dir_fd=directory))
+            with _opened(Path(name), partial(self._opener, dir_fd=directory)) as file:
+                fault = self._strangers(file.fileno(), signature)
+                content = _content(file, signature)
         except OSError as error:  # no content to compare: read again next time
-            return _Read(signature=signature, content=b"", meaning=_fault(name, f"cannot be read: {error.strerror}"))
+            fault, content = f"cannot be read: {error.strerror}", b""
+        if fault is not None:
+            return _Read(signature=signature, content=b"", meaning=_fault(name, fault))
         meaning = known.meaning if known is not None and known.content == content else _meaning(name, content)
         settled = signature[_CHANGED_NS] // 1_000_000 + _SETTLED_MS <= now
         return _Read(signature=signature, content=None if settled else content, meaning=meaning)
@@ -237,12 +248,21 @@ class GrantFiles:
         return self._writable_by_others(signature)
 
     def _writable_by_others(self, signature: _Signature) -> str | None:
-        if signature[_UID] not in self._owners:
+        if signature[_UID] not in self._owners and signature[_UID] != self._stranger:
             allowed = ", ".join(str(uid) for uid in sorted(self._owners))
             return f"belongs to uid {signature[_UID]}; expected one of {allowed}"
         if signature[_MODE] & (stat.S_IWGRP | stat.S_IWOTH):
             return f"others than its owner may write it (mode {stat.S_IMODE(signature[_MODE]):04o})"
         return None
+
+    def _strangers(self, descriptor: int, signature: _Signature) -> str | None:
+        """Say why what belongs to somebody without a name here is not believed, or None."""
+        if signature[_UID] != self._stranger or signature[_UID] in self._owners:
+            return None
+        # The whole mount, not the file's mode: what this process can in no way change, somebody outside gave it.
+        if os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+            return None
+        return "belongs to a user whom brokerd's container does not know; expected a mount that is read-only in there"
 
 
 def _is_read(name: str) -> bool:
@@ -250,15 +270,17 @@ def _is_read(name: str) -> bool:
     return name[-5:].lower() == SUFFIX and name[0] != "."
 
 
-def _content(name: Path, signature: _Signature, opener: regularfile.Opener) -> bytes:
+def _opened(name: Path, opener: regularfile.Opener) -> BinaryIO:
+    return os.fdopen(regularfile.descriptor(name, os.O_RDONLY | os.O_NOFOLLOW, opener=opener), "rb")
+
+
+def _content(file: BinaryIO, signature: _Signature) -> bytes:
     """Return what the file holds that has this signature. Raises _Moved where it is another one by now."""
-    descriptor = regularfile.descriptor(name, os.O_RDONLY | os.O_NOFOLLOW, opener=opener)
-    with os.fdopen(descriptor, "rb") as file:
-        if _signature(os.fstat(descriptor)) != signature:
-            raise _Moved
-        content = file.read(MOST_BYTES + 1)
-        if _signature(os.fstat(descriptor)) != signature:
-            raise _Moved
+    if _signature(os.fstat(file.fileno())) != signature:
+        raise _Moved
+    content = file.read(MOST_BYTES + 1)
+    if _signature(os.fstat(file.fileno())) != signature:
+        raise _Moved
     return content
 
 

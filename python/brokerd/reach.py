@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from brokerd import match
+from brokerd import match, usermap
 from bxcore import grants
 from bxcore.tools import ToolKind
 
@@ -31,10 +31,16 @@ class ToolUser:
 
     @classmethod
     def of(cls, socket: Path) -> "ToolUser | None":
-        """Return the owner of the container service's socket; None where there is none to ask."""
+        """Return the owner of the container service's socket.
+
+        None where there is no socket, or where this process runs in a container and cannot tell whose it is: a path
+        then fails at the call, and `bxctl doctor` judges it from the host.
+        """
         try:
             found = socket.stat()
         except OSError:
+            return None
+        if found.st_uid == usermap.stranger():
             return None
         return cls(uid=found.st_uid, groups=frozenset({found.st_gid, *_groups_of(found.st_uid)}))
 

@@ -1,6 +1,7 @@
 """Rows G4 and P8 of the bad-input list: what somebody else could have written, or is no small file, gives no set."""
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,70 @@ def test_g4_a_file_that_was_given_away_is_a_fault(directory: Path, files: GrantF
 def test_g4_an_owner_that_was_named_may_write(directory: Path, clock: Later) -> None:
     os.chown(put(directory / "a.toml"), 4711, 4711)
     assert ids(GrantFiles(directory, clock=clock, owners=frozenset({0, 4711}))) == ["a"]
+
+
+def mounted_read_only(monkeypatch: pytest.MonkeyPatch, *, which: Callable[[int], bool]) -> None:
+    """Let those descriptors look as if their mount were read-only; tests/container has real ones."""
+    real = os.fstatvfs
+
+    def fstatvfs(descriptor: int) -> Any:
+        found = real(descriptor)
+        flag = os.ST_RDONLY if which(descriptor) else 0
+        return os.statvfs_result((*found[:8], found.f_flag & ~os.ST_RDONLY | flag, *found[9:]))
+
+    monkeypatch.setattr(os, "fstatvfs", fstatvfs)
+
+
+def _is_directory(descriptor: int) -> bool:
+    return stat.S_ISDIR(os.fstat(descriptor).st_mode)
+
+
+NAMELESS = "belongs to a user whom brokerd's container does not know; expected a mount that is read-only in there"
+
+
+def as_in_a_container(directory: Path, clock: Later) -> GrantFiles:
+    """What brokerd has there: the owner's files, and the owner without a name."""
+    return GrantFiles(directory, clock=clock, owners=frozenset(), stranger=os.geteuid(), watch=NeverStill())
+
+
+def test_what_belongs_to_somebody_without_a_name_is_believed_where_it_is_mounted_read_only(
+    directory: Path, clock: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(directory / "a.toml")
+    files = as_in_a_container(directory, clock)
+    mounted_read_only(monkeypatch, which=lambda _: True)
+    assert ids(files) == ["a"]
+    mounted_read_only(monkeypatch, which=lambda _: False)
+    assert faults(files) == [f"{directory}: {NAMELESS}"]
+
+
+def test_a_file_that_is_mounted_writable_in_such_a_directory_is_a_fault(
+    directory: Path, clock: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(directory / "a.toml")
+    mounted_read_only(monkeypatch, which=_is_directory)
+    assert faults(as_in_a_container(directory, clock)) == [f"a.toml: {NAMELESS}"]
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646], ids=oct)
+def test_g4_a_read_only_mount_makes_no_file_good_that_others_may_write(
+    directory: Path, clock: Later, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    put(directory / "a.toml", mode=mode)
+    mounted_read_only(monkeypatch, which=lambda _: True)
+    assert faults(as_in_a_container(directory, clock)) == [
+        f"a.toml: others than its owner may write it (mode {mode:04o})"
+    ]
+
+
+def test_g4_on_a_read_only_mount_a_user_with_a_name_still_has_to_be_the_owner(
+    directory: Path, clock: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(directory / "a.toml")
+    mounted_read_only(monkeypatch, which=lambda _: True)
+    uid = os.geteuid()
+    files = GrantFiles(directory, clock=clock, owners=frozenset({uid + 1}), stranger=uid + 2)
+    assert faults(files) == [f"{directory}: belongs to uid {uid}; expected one of {uid + 1}"]
 
 
 def test_g4_a_link_is_a_fault_even_to_a_good_file(directory: Path, files: GrantFiles, tmp_path: Path) -> None:
