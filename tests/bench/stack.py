@@ -71,9 +71,9 @@ def inferproxy(home: Home, upstream: str, *, limits: str = "") -> Iterator[Role]
 
 
 @contextmanager
-def loopd(home: Home, *, n_ctx: int = plan.SLOT_TOKENS, max_tokens: int = 48) -> Iterator[Role]:
+def loopd(home: Home, *, n_ctx: int = plan.SLOT_TOKENS, max_tokens: int = 48, tools: bool = False) -> Iterator[Role]:
     """Start loopd and wait until its self-test has passed. Replies are greedy, hence the same in every run."""
-    text = configs.loopd(home, Served(model="", n_ctx=n_ctx, slots=SLOTS), small_model=False, tools=False)
+    text = configs.loopd(home, Served(model="", n_ctx=n_ctx, slots=SLOTS), small_model=False, tools=tools)
     (home.etc / "loopd.toml").write_text(text + SETTINGS.format(max_tokens=max_tokens), encoding="utf-8")
     with _role("loopd", home) as role:
         yield role
