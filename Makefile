@@ -47,15 +47,17 @@ test: ## is it right? everything that can run here
 gate: checks ## may it land? checks, then the tests; offline once set up
 	@exec $(BIN)/python -m pytest -q
 
-checks: ## the gate without the tests: format, lint, types, contracts, lock, Nix
+checks: ## the gate without the tests: format, lint, types, contracts, lock, generated files, Nix
 	@$(SETUP) model podman gate
 	@$(BIN)/ruff format --check -q $(PYTHON_FILES) || { echo "not formatted: make fmt rewrites it" >&2; exit 1; }
 	@$(BIN)/ruff check -q $(PYTHON_FILES)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo --cache-dir .state/cache/imports >.state/log/imports.log || { cat .state/log/imports.log; exit 1; }
 	@$(BIN)/python nix/prune_lock.py --check poetry.lock
+	@$(BIN)/python images/seccomp.py --check
+	@$(BIN)/python -P -s deploy/generate.py --check
 	@tests/nix/check.sh
-	@echo "checks: format, lint, types, contracts, lock and Nix hold"
+	@echo "checks: format, lint, types, contracts, lock, generated files and Nix hold"
 
 bench: ## how far from the limit? ratios side by side in one run
 	@$(SETUP) model podman
@@ -70,9 +72,10 @@ golden: ## rewrite the frames that pin the wire; review the difference as a prot
 	@$(SETUP)
 	@exec $(BIN)/python tests/fixtures/make_wire.py
 
-generate: ## rewrite generated files
-	@$(SETUP)
-	@exec $(BIN)/python images/seccomp.py
+generate: ## rewrite generated files: the seccomp profile, nix/roles.json, deploy/quadlet/files
+	@$(SETUP) gate
+	@$(BIN)/python images/seccomp.py
+	@exec $(BIN)/python -P -s deploy/generate.py
 
 # Poetry is wanted here only, so it is no part of any other set-up. The plug-in lets it resolve
 # through an index that serves nothing but package pages; it acts where POETRY_PYPI_MIRROR_URL is set.
