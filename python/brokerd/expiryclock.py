@@ -10,26 +10,16 @@ on this clock but on the monotonic one. Threads: any; one lock, held while the f
 import threading
 from pathlib import Path
 
-import attrs
-
 from brokerd import ownfile
-from bxcore import convert, strictjson
+from bxcore import brokerfiles
+from bxcore.brokerfiles import MOST_BYTES, VERSION, ClockFile
 from bxcore.deadline import Clock
 from bxcore.errors import BadMessage
 from bxcore.files import Files, StateMissing, StateUnreadable
 from bxcore.timestamp import MAX_TIMESTAMP, Timestamp
 
-VERSION = 1
-MOST_BYTES = 4096
-
 STEP_MS = 1_000
 """The file is written when the time has moved on by so much: at most once a second."""
-
-
-@attrs.frozen(kw_only=True)
-class _Stored:
-    v: int
-    latest: Timestamp
 
 
 class ExpiryClock:
@@ -55,8 +45,7 @@ class ExpiryClock:
             return self._latest
 
     def _keep(self, latest: Timestamp) -> None:
-        stored = _Stored(v=VERSION, latest=latest)
-        self._files.replace(self._path, strictjson.dumps(convert.unstructure(stored)) + b"\n")
+        self._files.replace(self._path, brokerfiles.encode(ClockFile(v=VERSION, latest=latest)))
         self._kept = latest
 
 
@@ -66,9 +55,6 @@ def _read(path: Path) -> Timestamp:
     except StateMissing:
         return Timestamp(0)
     try:
-        stored = convert.structure(strictjson.loads(content), _Stored)
-        if stored.v != VERSION:
-            raise BadMessage(f"v: expected {VERSION}")
+        return brokerfiles.read_clock(content)
     except BadMessage as error:
         raise StateUnreadable(f"{path.parent.name}/{path.name}: {error.detail}") from None
-    return stored.latest

@@ -11,21 +11,15 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-import attrs
-
 from brokerd import labels, ownfile
 from brokerd.call import FRESH, Labels
-from bxcore import convert, strictjson
+from bxcore import brokerfiles
 from bxcore.auditlog import Ended, Record, RunEnding
+from bxcore.brokerfiles import COMPLETE, MOST_BYTES, VERSION, NewerFile, SessionFile
 from bxcore.errors import BadMessage
 from bxcore.files import Files, StateMissing, StateUnreadable
 from bxcore.ids import SessionId
-from bxcore.wire.tools import DataClass
 
-VERSION = 1
-MOST_BYTES = 4096
-
-_COMPLETE = "complete"  # no session's file: theirs end in .json
 _RETURNED = {RunEnding.DONE, RunEnding.TOOL_ERROR}
 
 
@@ -33,14 +27,6 @@ class StateNewer(StateUnreadable):
     """The state is of a version that this brokerd does not know. Nothing of it is rewritten, not even by a rebuild."""
 
     code = "state_unreadable"
-
-
-@attrs.frozen(kw_only=True)
-class _Stored:
-    v: int
-    session: SessionId
-    taint: DataClass
-    untrusted: bool
 
 
 class SessionStates:
@@ -59,7 +45,7 @@ class SessionStates:
     @property
     def is_whole(self) -> bool:
         """Whether no file of a session is missing. A directory that somebody deleted is made again, and is not."""
-        return (self._directory / _COMPLETE).is_file()
+        return (self._directory / COMPLETE).is_file()
 
     def make_whole(self, records: Iterable[Record]) -> int:
         """Raise every session to what the audit log says of it, and return how many there are. Raises StateError.
@@ -72,7 +58,7 @@ class SessionStates:
                 found[record.session] = labels.joined(found.get(record.session, FRESH), of_record(record))
         for session, recorded in found.items():
             self.raise_to(session, recorded)
-        self._files.replace(self._directory / _COMPLETE, b"every session has its file\n")
+        self._files.replace(self._directory / COMPLETE, b"every session has its file\n")
         return len(found)
 
     def labels(self, session: SessionId) -> Labels:
@@ -116,8 +102,8 @@ class SessionStates:
         return self._write(session, after)
 
     def _write(self, session: SessionId, after: Labels) -> Labels:
-        kept = _Stored(v=VERSION, session=session, taint=after.data_class, untrusted=after.untrusted)
-        self._files.replace(self._path(session), strictjson.dumps(convert.unstructure(kept)) + b"\n")
+        kept = SessionFile(v=VERSION, session=session, taint=after.data_class, untrusted=after.untrusted)
+        self._files.replace(self._path(session), brokerfiles.encode(kept))
         self._durable[session] = after
         return after
 
@@ -130,10 +116,10 @@ class SessionStates:
             return None
         try:
             return _labels(session, content)
+        except NewerFile as error:
+            raise StateNewer(f"{self._shown(session)}: {error.detail}") from None
         except BadMessage as error:
             raise StateUnreadable(f"{self._shown(session)}: {error.detail}") from None
-        except StateNewer as error:
-            raise StateNewer(f"{self._shown(session)}: {error.detail}") from None
 
     def _path(self, session: SessionId) -> Path:
         return self._directory / f"{session}.json"
@@ -163,15 +149,5 @@ def of_record(record: Ended) -> Labels:
 
 
 def _labels(session: SessionId, content: bytes) -> Labels:
-    value = strictjson.loads(content)
-    version = value.get("v") if type(value) is dict else None
-    if type(version) is int and version > VERSION:
-        raise StateNewer(f"of version {version}, which a newer Boxmaker wrote; this one knows {VERSION}")
-    stored = convert.structure(value, _Stored)
-    if stored.v != VERSION:
-        raise BadMessage(f"v: expected {VERSION}")
-    if stored.session != session:
-        raise BadMessage("session: expected the one that names the file")
-    if stored.taint is DataClass.PUBLIC:
-        raise BadMessage("taint: expected private or secret, for every session starts as private")
+    stored = brokerfiles.read_session(session, content)
     return Labels(data_class=stored.taint, untrusted=stored.untrusted)

@@ -11,6 +11,7 @@ import fcntl
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
@@ -92,6 +93,82 @@ class System(Protocol):
     def unlink(self, path: Path, /) -> None: ...
     def mkdir(self, path: Path, mode: int = ..., /) -> None: ...
     def close(self, fd: int, /) -> None: ...
+
+
+class NewFile:
+    """A file that is being made, in a place where there was none. Durable once `finish` has returned.
+
+    Its name is durable with `NewTree.sync` of its directory. Use as a context manager.
+    """
+
+    def __init__(self, path: Path, system: System) -> None:
+        self._path, self._system = path, system
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            self._fd: int | None = system.open(path, flags, FILE_MODE)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+
+    def write(self, piece: bytes) -> None:
+        """Add `piece`. Raises StateUnwritable."""
+        try:
+            _write_all(self._system, self._open_fd(), piece)
+        except OSError as error:
+            raise _unwritable(self._path, error) from None
+
+    def finish(self) -> None:
+        """Make it durable. Raises StateUnwritable."""
+        fd = self._open_fd()
+        try:
+            self._system.fsync(fd)
+        except OSError as error:
+            raise _unwritable(self._path, error) from None
+
+    def _open_fd(self) -> int:
+        if self._fd is None:
+            raise StateUnwritable(f"{_shown(self._path)}: closed")
+        return self._fd
+
+    def __enter__(self) -> "NewFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            self._system.close(fd)
+
+
+class NewTree:
+    """Makes a tree of directories and files beside its place, and moves it there whole. Raises StateUnwritable."""
+
+    def __init__(self, system: System = os) -> None:
+        self._system = system
+
+    def make_dir(self, path: Path) -> None:
+        """Make one directory, mode 0700, where there was nothing."""
+        self._call(path, lambda: self._system.mkdir(path, DIRECTORY_MODE))
+
+    def make_file(self, path: Path) -> NewFile:
+        """Make one file, mode 0600, where there was nothing."""
+        return NewFile(path, self._system)
+
+    def sync(self, directory: Path) -> None:
+        """Make the names in `directory` durable."""
+        self._call(directory, lambda: _sync_directory(directory, self._system))
+
+    def move(self, source: Path, target: Path) -> None:
+        """Move `source` to `target`, where nothing lies but at most an empty directory, and make that durable."""
+        self._call(target, lambda: self._moved(source, target))
+
+    def _moved(self, source: Path, target: Path) -> None:
+        self._system.rename(source, target)
+        _sync_directory(target.parent, self._system)
+
+    def _call(self, path: Path, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except OSError as error:
+            raise _unwritable(path, error) from None
 
 
 def open_read(path: Path) -> BufferedReader:

@@ -7,13 +7,13 @@ Threads: runs in its turn's thread.
 from bxcore import logs
 from bxcore.errors import UpstreamError
 from bxcore.ids import CallId
+from bxcore.sessionrecords import ToolCall, ToolResult
 from bxcore.wire.channel import ApprovalPending, ToolCalled, ToolReturned, TurnEnding
 from bxcore.wire.tools import ToolPending
 from loopd import runaway
 from loopd.cancel import CancelToken
 from loopd.modelfaults import Cancelled
 from loopd.parts import Conversation, Parts, Tell
-from loopd.records import ToolCall, ToolResult
 from loopd.toolbox import CheckedCall, Outcome, RefusedCall
 
 log = logs.get("calls")

@@ -7,8 +7,8 @@ session that was reopened cannot differ from one that was never closed.
 from collections.abc import Iterator
 
 from bxcore.ids import CallId, MessageKey
+from bxcore.sessionrecords import Assistant, Record, ToolResult, TurnEnd, TurnStart, Usage, User
 from loopd.prompt import Prompt
-from loopd.records import Assistant, Record, ToolResult, TurnEnd, TurnStart, Usage, User
 
 REREAD_OVERLAP = 1
 """Tokens that a server reads again on every strict extension: the last one it had."""

@@ -7,11 +7,11 @@ import attrs
 
 from bxcore.deadline import Clock
 from bxcore.ids import CallId, SessionId
+from bxcore.sessionrecords import Record
 from bxcore.settings.loopd import LoopdSettings
 from loopd.cancel import CancelToken
 from loopd.history import History
 from loopd.llama import ModelServer
-from loopd.records import Record
 from loopd.slots import SlotGate
 from loopd.toolbox import Toolbox
 from loopd.waits import OnWait

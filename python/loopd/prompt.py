@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from loopd.records import Assistant, Nudge, Record, ToolCall, ToolResult, TurnEnd, TurnStart, User
+from bxcore.sessionrecords import Assistant, Nudge, Record, ToolCall, ToolResult, TurnEnd, TurnStart, User
 
 
 def _bytes(message: dict[str, Any]) -> bytes:

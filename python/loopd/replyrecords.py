@@ -3,11 +3,11 @@
 import attrs
 
 from bxcore.ids import CallId
+from bxcore.sessionrecords import Assistant, CacheLoss, ThinkingCap, ToolCall, ToolResult, Usage
 from bxcore.timestamp import Timestamp
 from bxcore.wire.tools import DataClass
 from loopd import arguments
 from loopd.history import History
-from loopd.records import Assistant, CacheLoss, ThinkingCap, ToolCall, ToolResult, Usage
 from loopd.stream import Cap, Completion, ReceivedCall
 
 MAX_BROKEN_CHARS = 4_096

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import attrs
 
-from bxcore import strictjson
+from bxcore import sessionrecords, strictjson
 from bxcore.errors import BadMessage, StateError
 from bxcore.ids import SessionId
+from bxcore.sessionrecords import Assistant, CacheLoss, SessionStart, TurnEnd, TurnStart, Usage, User
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import CacheRow, SessionRecord, SessionSummary, TurnEnded, TurnEnding
-from loopd import endings, records
+from loopd import endings
 from loopd.faults import NoSession, NoTurn
-from loopd.records import Assistant, CacheLoss, SessionStart, TurnEnd, TurnStart, Usage, User
 from loopd.sessionlog import SessionStore
 
 _PIECE_CHARS = 120_000
@@ -142,8 +142,8 @@ class Reports:
         return started, ""
 
 
-def _decode(line: bytes) -> records.Record:
-    return records.from_value(strictjson.loads(line))
+def _decode(line: bytes) -> sessionrecords.Record:
+    return sessionrecords.from_value(strictjson.loads(line))
 
 
 def _damaged(session: SessionId) -> SessionSummary:

@@ -15,6 +15,7 @@ import attrs
 from bxcore import logs
 from bxcore.errors import StateError
 from bxcore.ids import CallId, MessageKey, SessionId
+from bxcore.sessionrecords import Record, TurnEnd, TurnStart, User
 from bxcore.wire.channel import TurnEnded, TurnEnding, TurnNotice, TurnStarted, TurnState
 from bxcore.wire.control import ErrorCode, WireFault
 from loopd import endings, replyrecords
@@ -24,7 +25,6 @@ from loopd.cancel import CancelToken
 from loopd.faults import TooBusy
 from loopd.history import History
 from loopd.parts import Parts
-from loopd.records import Record, TurnEnd, TurnStart, User
 from loopd.sessionlog import OpenLog, StoredSession
 from loopd.turn import Turn
 

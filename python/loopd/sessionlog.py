@@ -10,16 +10,16 @@ from pathlib import Path
 
 import attrs
 
-from bxcore import ids, jsonl, logs
+from bxcore import ids, jsonl, logs, sessionrecords
 from bxcore.deadline import Clock
 from bxcore.errors import BadMessage
 from bxcore.files import Files, StateMissing, StateUnreadable
 from bxcore.ids import CallId, SessionId
 from bxcore.jsonl import Entry, JsonlWriter, Line, Recovery
-from loopd import baseline, records
+from bxcore.sessionrecords import Record, SessionStart
+from loopd import baseline
 from loopd.baseline import Baseline
 from loopd.faults import SessionDamaged, SessionExists
-from loopd.records import Record, SessionStart
 
 log = logs.get("sessionlog")
 
@@ -108,7 +108,7 @@ class SessionStore:
         self._files.replace(self._baseline_path(session), content)
         start = SessionStart(
             time=self._clock.now_ms(),
-            format=records.FORMAT,
+            format=sessionrecords.FORMAT,
             session=session,
             epoch=EPOCH,
             slot=slot,
@@ -154,7 +154,7 @@ class SessionStore:
         start = next((record for record in self.read(session) if not isinstance(record, Recovery)), None)
         if not isinstance(start, SessionStart):
             raise SessionDamaged(f"{session}/{EPOCH}.jsonl: does not begin with a session_start record")
-        if start.format > records.FORMAT:
+        if start.format > sessionrecords.FORMAT:
             raise SessionDamaged(f"{session}/{EPOCH}.jsonl: written by a newer version (format {start.format})")
         if start.session != session:
             raise SessionDamaged(
@@ -168,7 +168,7 @@ class SessionStore:
 
     def _open_log(self, session: SessionId) -> OpenLog:
         path = self._log_path(session)
-        writer = JsonlWriter.open(path, self._files, clock=self._clock, encode=records.to_value)
+        writer = JsonlWriter.open(path, self._files, clock=self._clock, encode=sessionrecords.to_value)
         if writer.recovery is not None:
             where, size_bytes = writer.recovery.line, writer.recovery.bytes
             log.warning(
@@ -202,13 +202,13 @@ def _record(session: SessionId, entry: Entry) -> Record:
     if entry.fault is not None:
         raise SessionDamaged(f"{where}: {entry.fault}")
     try:
-        return records.from_value(entry.value)
+        return sessionrecords.from_value(entry.value)
     except BadMessage as fault:
         raise SessionDamaged(f"{where}: {fault.detail}") from None
 
 
 def _is_recovery(entry: Entry) -> bool:
-    return entry.value is not None and entry.value.get(records.TAG) == jsonl.RECOVERY
+    return entry.value is not None and entry.value.get(sessionrecords.TAG) == jsonl.RECOVERY
 
 
 def _as_id(name: str) -> SessionId | None:

@@ -16,11 +16,11 @@ import attrs
 from bxcore import tools
 from bxcore.deadline import Clock
 from bxcore.ids import CallId, SessionId
+from bxcore.sessionrecords import ToolCall
 from bxcore.wire.tools import DataClass, ToolDenied, ToolFailed, ToolRequest, ToolResult
 from loopd import arguments
 from loopd.brokerport import BrokerPort, OnPending
 from loopd.cancel import CancelToken
-from loopd.records import ToolCall
 
 
 @attrs.frozen(kw_only=True)

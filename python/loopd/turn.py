@@ -11,6 +11,7 @@ import attrs
 
 from bxcore import logs
 from bxcore.errors import StateError, UpstreamError
+from bxcore.sessionrecords import CacheLoss, Nudge, ThinkingCap, ToolCall, TurnEnd, Usage
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import StepUsage, TurnEnded, TurnEnding, TurnNotice
 from loopd import endings, modelfaults, replyrecords, runaway
@@ -18,7 +19,6 @@ from loopd.calls import CallRunner, TurnMustEnd
 from loopd.cancel import CancelToken
 from loopd.modelfaults import Cancelled
 from loopd.parts import Conversation, Parts, Tell
-from loopd.records import CacheLoss, Nudge, ThinkingCap, ToolCall, TurnEnd, Usage
 from loopd.reply import Reply, TextLoops, ThinkingTooLong
 from loopd.runaway import Next
 from loopd.slots import GateTimeout

@@ -13,6 +13,7 @@ import attrs
 from bxcore.deadline import SystemClock
 from bxcore.files import DiskFiles
 from bxcore.ids import CallId, MessageKey, SessionId
+from bxcore.sessionrecords import Assistant, Record, ToolCall, ToolResult, TurnEnd, TurnStart, User
 from bxcore.settings.loopd import Sampling
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import TurnEnding
@@ -20,7 +21,6 @@ from bxcore.wire.tools import DataClass
 from deploy.local.home import Home
 from loopd import baseline, toolbox
 from loopd.baseline import Baseline
-from loopd.records import Assistant, Record, ToolCall, ToolResult, TurnEnd, TurnStart, User
 from loopd.sessionlog import SessionStore
 from tests.bench.stack import MAIN
 

@@ -13,13 +13,13 @@ from bxcore import sanitize
 from bxcore.deadline import Clock, Deadline, SystemClock
 from bxcore.files import Files
 from bxcore.ids import MessageKey, SessionId, new_message_key
+from bxcore.sessionrecords import Record
 from bxcore.settings.loopd import Infer, Limits, Listen, LoopdSettings, Sampling, Slots
 from bxcore.wire.channel import TurnEnded, WaitReason
 from loopd.broadcast import Listener
 from loopd.brokerport import BrokerPort, NoBroker
 from loopd.cancel import CancelToken
 from loopd.parts import Parts
-from loopd.records import Record
 from loopd.session import Accepted, Session
 from loopd.sessionlog import SessionStore
 from loopd.sessions import Sessions

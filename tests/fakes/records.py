@@ -1,10 +1,10 @@
 """Records of a session log with the fields that a test seldom cares about filled in."""
 
 from bxcore.ids import CallId, MessageKey
+from bxcore.sessionrecords import Assistant, ToolCall, ToolResult, TurnEnd, TurnStart, Usage, User
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import TurnEnding
 from bxcore.wire.tools import DataClass
-from loopd.records import Assistant, ToolCall, ToolResult, TurnEnd, TurnStart, Usage, User
 
 NOW = Timestamp(1_700_000_000_000)
 

@@ -16,12 +16,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bxcore.ids import MessageKey, SessionId
+from bxcore.sessionrecords import Assistant, Record, ToolResult, TurnEnd, TurnStart, User
 from bxcore.settings.loopd import Limits, Sampling, Slots
 from loopd import toolbox
 from loopd.cancel import CancelToken
 from loopd.history import History
 from loopd.modelfaults import ContextFull, ServerAway, ServerLost, ServerRefused, ServerSilent
-from loopd.records import Assistant, Record, ToolResult, TurnEnd, TurnStart, User
 from loopd.session import Session
 from loopd.stream import CallArguments, CallStarted, Delta, Reasoning, Text
 from loopd.waits import OnWait

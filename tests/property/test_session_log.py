@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from bxcore.errors import StateError
 from bxcore.files import DiskFiles
 from bxcore.ids import SessionId
+from bxcore.sessionrecords import TurnEnd, TurnStart, User
 from bxcore.settings.loopd import Limits
 from bxcore.wire.channel import TurnEnded, TurnEnding
-from loopd.records import TurnEnd, TurnStart, User
 from tests.fakes.faulty_files import Fault, FaultyFiles
 from tests.fakes.loop import Loop, heard
 from tests.fakes.power_loss import Choose, PowerCut, PowerLossSystem

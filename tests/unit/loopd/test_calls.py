@@ -5,6 +5,7 @@ import pytest
 
 from bxcore.errors import UpstreamError
 from bxcore.ids import SessionId
+from bxcore.sessionrecords import Assistant, ToolResult
 from bxcore.settings.loopd import Limits
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import ApprovalPending, ToolCalled, ToolReturned, TurnEnding
@@ -14,7 +15,6 @@ from loopd import runaway
 from loopd.brokerport import Answer, OnPending
 from loopd.cancel import CancelToken
 from loopd.modelfaults import Cancelled
-from loopd.records import Assistant, ToolResult
 from loopd.toolbox import ECHO, Tool
 from tests.fakes.faulty_files import Fault, FaultyFiles
 from tests.fakes.loop import Loop, Said

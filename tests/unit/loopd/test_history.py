@@ -1,9 +1,9 @@
 import pytest
 
 from bxcore.ids import CallId, MessageKey
+from bxcore.sessionrecords import Record
 from bxcore.wire.channel import TurnEnding
 from loopd.history import REREAD_OVERLAP, History
-from loopd.records import Record
 from tests.fakes.records import call, end, result, said, start, usage, user
 
 

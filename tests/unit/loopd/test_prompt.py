@@ -6,9 +6,9 @@ import pytest
 
 from bxcore.ids import Hash32, SessionId
 from bxcore.jsonl import Recovery
+from bxcore.sessionrecords import CacheLoss, Nudge, Record, SessionStart, ThinkingCap
 from bxcore.wire.channel import TurnEnding
 from loopd.prompt import Prompt
-from loopd.records import CacheLoss, Nudge, Record, SessionStart, ThinkingCap
 from tests.fakes.records import NOW, call, end, result, said, start, usage, user
 
 HEAD = b'{"tools":[],"messages":['

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from bxcore.sessionrecords import ThinkingCap
 from bxcore.settings.loopd import Limits
 from bxcore.wire.channel import ReasoningDelta, TurnEnding, TurnNotice
 from loopd.modelfaults import Cancelled, ServerAway, ServerRefused
-from loopd.records import ThinkingCap
 from loopd.stream import Reasoning, Text
 from tests.fakes.loop import Loop, Said
 from tests.fakes.scripted_model import calls, counters, finished, thoughts

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from bxcore import jsonl, strictjson
-from loopd import arguments, records, replyrecords, stream
+from bxcore import jsonl, sessionrecords, strictjson
+from bxcore.sessionrecords import Record, ToolCall
+from loopd import arguments, replyrecords, stream
 from loopd.history import History
-from loopd.records import Record, ToolCall
 from loopd.replyrecords import MAX_BROKEN_CHARS, Place
 from loopd.stream import Cap, Completion, ReceivedCall
 from tests.fakes.records import NOW, end, said, start, usage, user
@@ -71,7 +71,7 @@ def test_whatever_a_reply_holds_its_record_fits_a_line(where: str) -> None:
         reasoning=much if where == "thinking" else None,
     )
     record = replyrecords.assistant(AT, reply, replyrecords.stored_calls(reply))
-    assert len(strictjson.dumps(records.to_value(record))) <= jsonl.MAX_LINE
+    assert len(strictjson.dumps(sessionrecords.to_value(record))) <= jsonl.MAX_LINE
 
 
 def test_of_broken_arguments_a_part_is_kept() -> None:

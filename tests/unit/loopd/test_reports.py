@@ -4,12 +4,12 @@ import attrs
 import pytest
 
 from bxcore.ids import SessionId
+from bxcore.sessionrecords import CacheLoss, Record, ThinkingCap
 from bxcore.settings.loopd import Sampling
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import CacheRow, SessionRecord, TurnEnded, TurnEnding
 from loopd import baseline, endings, toolbox
 from loopd.faults import NoSession, NoTurn, SessionDamaged
-from loopd.records import CacheLoss, Record, ThinkingCap
 from loopd.reports import Reports
 from loopd.sessionlog import SessionStore
 from tests.fakes.clocks import BEGIN, HandClock

@@ -6,12 +6,12 @@ from typing import Any, TypeGuard
 import pytest
 
 from bxcore.ids import MessageKey, SessionId
+from bxcore.sessionrecords import Record, ToolResult, TurnEnd, TurnStart, User
 from bxcore.settings.loopd import Limits
 from bxcore.wire.channel import TextDelta, TurnEnded, TurnEnding, TurnNotice, TurnStarted, TurnState
 from loopd.broadcast import Listener
 from loopd.endings import LOST_CALL
 from loopd.faults import TooBusy
-from loopd.records import Record, ToolResult, TurnEnd, TurnStart, User
 from loopd.session import Session
 from tests.fakes.loop import Loop, heard
 from tests.fakes.scripted_model import Script, answer, calls, echo

@@ -9,9 +9,9 @@ import pytest
 
 from bxcore.errors import StateError
 from bxcore.files import Appender
+from bxcore.sessionrecords import TurnEnd
 from bxcore.wire.channel import TurnEnded, TurnEnding
 from loopd.broadcast import Listener
-from loopd.records import TurnEnd
 from tests.fakes.faulty_files import Fault, FaultyFiles
 from tests.fakes.loop import Loop, heard
 from tests.fakes.scripted_model import Script, answer

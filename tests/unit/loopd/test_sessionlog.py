@@ -12,10 +12,10 @@ from bxcore.errors import StateError
 from bxcore.files import DiskFiles, StateInUse, StateUnreadable
 from bxcore.ids import CallId, SessionId
 from bxcore.jsonl import Recovery
+from bxcore.sessionrecords import Record, SessionStart, User
 from bxcore.settings.loopd import Sampling
 from loopd import baseline, toolbox
 from loopd.faults import SessionDamaged, SessionExists
-from loopd.records import Record, SessionStart, User
 from loopd.sessionlog import OpenLog, SessionStore
 from tests.fakes.clocks import HandClock
 from tests.fakes.faulty_files import Fault, FaultyFiles

@@ -8,10 +8,10 @@ import pytest
 from bxcore.errors import BoxmakerError, StateError
 from bxcore.files import DiskFiles
 from bxcore.ids import SessionId
+from bxcore.sessionrecords import TurnStart, User
 from bxcore.settings.loopd import Limits, Sampling, Slots
 from bxcore.wire.channel import TurnEnding
 from loopd.faults import NoSession, SessionDamaged, SessionExists, TooBusy
-from loopd.records import TurnStart, User
 from tests.fakes.faulty_files import Fault, FaultyFiles
 from tests.fakes.loop import PATIENCE_SECONDS, Loop, heard
 from tests.fakes.scripted_model import Script, answer

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bxcore.ids import CallId, SessionId
+from bxcore.sessionrecords import ToolCall
 from bxcore.wire.tools import DataClass, DenyReason, ToolDenied, ToolFailed, ToolRequest, ToolResult
 from loopd import arguments, toolbox
 from loopd.brokerport import Answer, BrokerPort, NoBroker, OnPending
 from loopd.cancel import CancelToken
-from loopd.records import ToolCall
 from loopd.toolbox import CheckedCall, Outcome, RefusedCall, Tool, Toolbox
 from tests.fakes.clocks import HandClock
 from tests.unit.loopd.test_arguments import BAD

@@ -8,6 +8,7 @@ import pytest
 
 from bxcore.errors import UpstreamError
 from bxcore.ids import SessionId
+from bxcore.sessionrecords import Assistant, CacheLoss, Nudge, ToolResult, TurnEnd, Usage, User
 from bxcore.settings.loopd import Limits
 from bxcore.wire.channel import (
     PromptProgress,
@@ -36,7 +37,6 @@ from loopd.modelfaults import (
     ServerSilent,
     SlotBusy,
 )
-from loopd.records import Assistant, CacheLoss, Nudge, ToolResult, TurnEnd, Usage, User
 from loopd.stream import CallArguments, CallStarted, Reasoning, Text
 from tests.fakes.loop import Loop, Said
 from tests.fakes.scripted_model import (

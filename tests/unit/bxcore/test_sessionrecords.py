@@ -3,13 +3,12 @@ import json
 import attrs
 import pytest
 
-from bxcore import strictjson
+from bxcore import sessionrecords, strictjson
 from bxcore.errors import BadMessage
 from bxcore.ids import Hash32, MessageKey, SessionId
 from bxcore.jsonl import Recovery
+from bxcore.sessionrecords import CacheLoss, Nudge, Record, SessionStart, ThinkingCap, TurnStart
 from bxcore.wire.channel import TurnEnding
-from loopd import records
-from loopd.records import CacheLoss, Nudge, Record, SessionStart, ThinkingCap, TurnStart
 from tests.fakes.records import NOW, call, end, result, said, usage, user
 
 EACH: dict[str, Record] = {
@@ -30,17 +29,17 @@ EACH: dict[str, Record] = {
 
 
 def line(record: Record) -> bytes:
-    return strictjson.dumps(records.to_value(record))
+    return strictjson.dumps(sessionrecords.to_value(record))
 
 
 def test_every_kind_of_line_has_an_example_here() -> None:
-    assert set(EACH) == set(records.TYPES)
-    assert {type(record) for record in EACH.values()} == set(records.TYPES.values())
+    assert set(EACH) == set(sessionrecords.TYPES)
+    assert {type(record) for record in EACH.values()} == set(sessionrecords.TYPES.values())
 
 
 @pytest.mark.parametrize(("name", "record"), EACH.items(), ids=EACH.keys())
 def test_a_record_is_read_back_as_it_was_written(name: str, record: Record) -> None:
-    assert records.from_value(strictjson.loads(line(record))) == record
+    assert sessionrecords.from_value(strictjson.loads(line(record))) == record
 
 
 @pytest.mark.parametrize(("name", "record"), EACH.items(), ids=EACH.keys())
@@ -59,7 +58,7 @@ def test_none_is_stored_as_null_and_not_left_out() -> None:
 
 def test_empty_text_and_none_stay_apart() -> None:
     for record in (said(""), said(None), said("x", reasoning=""), said("x")):
-        assert records.from_value(strictjson.loads(line(record))) == record
+        assert sessionrecords.from_value(strictjson.loads(line(record))) == record
 
 
 BAD = {
@@ -80,4 +79,4 @@ BAD = {
 @pytest.mark.parametrize("raw", BAD.values(), ids=BAD.keys())
 def test_a_line_that_is_no_record_is_refused(raw: bytes) -> None:
     with pytest.raises(BadMessage):
-        records.from_value(strictjson.loads(raw))
+        sessionrecords.from_value(strictjson.loads(raw))
