@@ -67,9 +67,19 @@ def socket_directory(upstream: str) -> Path | None:
 
 
 def run(
-    wiring: Wiring, name: str, settings: Settings, *, container: str, image: str, more: Sequence[str] = ()
+    wiring: Wiring,
+    name: str,
+    settings: Settings,
+    *,
+    container: str,
+    image: str,
+    more: Sequence[str] = (),
+    instead: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
-    """Return the words after `podman` that run the role in the foreground, and take the container away at its end."""
+    """Return the words after `podman` that run the role in the foreground, and take the container away at its end.
+
+    `more`: further options. `instead`: another command in the same container.
+    """
     return (
         "run",
         "--rm",
@@ -79,7 +89,7 @@ def run(
         *options(wiring, name, settings),
         *more,
         image,
-        *command(wiring, name),
+        *(command(wiring, name) if instead is None else instead),
     )
 
 

@@ -59,7 +59,7 @@ def places(state: Path, user: ToolUser) -> Iterator[Place]:
             yield place
 
 
-def _removed(tools: Podman, state: Path, progress: Progress) -> bool:
+def _removed(tools: Podman[Place], state: Path, progress: Progress) -> bool:
     place = tools.place
     lock = place.lock()
     if lock is None:

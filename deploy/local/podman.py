@@ -11,13 +11,13 @@ import subprocess
 import time
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Generic, Protocol, TypeVar
 
 from bxcore import regularfile
 from deploy.local import logfiles, podmanconf
 from deploy.local.podmanconf import Machine
 from deploy.local.refusal import Refusal
-from deploy.local.toolplace import Place
+from deploy.local.tooluser import ToolUser
 
 _COMMAND_SECONDS = 120
 _READY_SECONDS = 60
@@ -31,11 +31,37 @@ FAILED = 125
 """Podman's own failure; with less, what was asked for is not so."""
 
 
-class Podman:
+class Account(Protocol):
+    """A user with a Podman of its own: toolplace.Place, and each party of the appliance."""
+
+    @property
+    def user(self) -> ToolUser: ...
+
+    @property
+    def settings(self) -> Path: ...
+
+    @property
+    def storage(self) -> Path: ...
+
+    @property
+    def runtime(self) -> Path: ...
+
+    @property
+    def api_socket(self) -> Path: ...
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a file that the user may read, and not change."""
+
+
+AccountT_co = TypeVar("AccountT_co", bound=Account, covariant=True)
+
+
+class Podman(Generic[AccountT_co]):
     """The commands of one place."""
 
-    def __init__(self, place: Place, machine: Machine) -> None:
+    def __init__(self, place: AccountT_co, machine: Machine) -> None:
         self.place = place
+        self.machine = machine
         self._environment = podmanconf.environment(
             machine, home=place.storage, runtime=place.runtime, settings=place.settings
         )
@@ -76,11 +102,24 @@ class Podman:
             )
         return Service(popen, self.place.api_socket, log)
 
-    def argv(self, *arguments: str) -> list[str]:
+    def attached(self, *arguments: str, output: BinaryIO, notify: Path) -> "subprocess.Popen[bytes]":
+        """Start a container that we stay attached to, and that is told to end when we do."""
+        return subprocess.Popen(
+            # TERM: Podman hands that one on to the container, which would outlive a killed client.
+            self.argv(*arguments, dies_by="TERM"),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=self.place.storage,
+            env={**self._environment, "NOTIFY_SOCKET": os.fspath(notify)},
+            start_new_session=True,
+        )
+
+    def argv(self, *arguments: str, dies_by: str = "KILL") -> list[str]:
         """Return the command line, as the tool user, that dies with us."""
         user = self.place.user
         change = [f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"] if user.own else []
-        return ["setpriv", "--pdeathsig=KILL", *change, "--", "podman", *arguments]
+        return ["setpriv", f"--pdeathsig={dies_by}", *change, "--", "podman", *arguments]
 
 
 class Service:
@@ -136,7 +175,7 @@ def end_leftovers(api_socket: Path) -> None:
             _kill(int(entry.name))
 
 
-def end_pause_process(place: Place) -> None:
+def end_pause_process(place: Account) -> None:
     """End the process that only keeps the tool user's namespaces; the next command makes another.
 
     Its number lies where the tool user writes: no link is followed there, and nothing is waited for.

@@ -35,7 +35,7 @@ class NotifySocket:
     def __init__(self, path: Path) -> None:
         self.ready = False
         self.status = ""
-        self._path = path
+        self.path = path
         path.unlink(missing_ok=True)  # a killed launcher's; the lock of the home is ours
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(0)
@@ -59,7 +59,7 @@ class NotifySocket:
 
     def close(self) -> None:
         self._socket.close()
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
 
 class FirstLine:

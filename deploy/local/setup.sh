@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Make what a checkout needs to run, on a Debian machine where nothing was prepared.
 #
-#     deploy/local/setup.sh [model] [podman | podman?] [gate]
+#     deploy/local/setup.sh [model] [podman | podman?] [appliance] [gate]
 #
 # Always: app, .state/venv from poetry.lock.  model: .state/model-venv with llama.cpp and a small
 # model.  podman: what tools run in, and the user they run as; podman?: the same where it can be had, and a
-# word about it where not.  gate: Nix, for evaluating the flake.
+# word about it where not.  appliance: podman, and as root a user for each role.  gate: Nix, for evaluating the flake.
 # Every download is checked against a hash written in this repository; Debian's packages are checked
 # by apt. Nothing is compiled.
 # Writes: .state/ and, through apt, Debian packages that are missing; as root also the user
-# boxmaker-tools. Speaks on standard error only and reads no standard input: both belong to the
+# boxmaker-tools, and for the appliance those of nix/roles.json. Speaks on standard error only and reads no standard input: both belong to the
 # command that make runs next.
 # Invariants: a stamp is written last, so that an interrupted set-up is made again from nothing; nothing is
 # written to a .state that is another user's.
@@ -55,6 +55,7 @@ ready() {
         model) stamped "$model_venv" "$(model_fingerprint)" ;;
         bxctl) [[ -x $venv/bin/bxctl && $(<"$venv/bin/bxctl") == "$(bxctl_script)" ]] ;;
         podman) [[ -z $(podman_packages) ]] && has_range "$(container_user)" ;;
+        appliance) ready podman && command -v setfacl >/dev/null && [[ -z $(missing_groups)$(missing_users) ]] ;;
         gate) command -v nix >/dev/null && command -v nix-instantiate >/dev/null && command -v git >/dev/null ;;
     esac
 }
@@ -97,6 +98,10 @@ missing_packages() {
             app) find_python >/dev/null || printf '%s\n' python3 python3-venv ;;
             model) library_present libgomp.so.1 || echo libgomp1 ;;
             podman) podman_packages ;;
+            appliance)
+                podman_packages
+                command -v setfacl >/dev/null || echo acl
+                ;;
             gate)
                 command -v nix >/dev/null || echo nix-bin
                 command -v git >/dev/null || echo git
@@ -236,7 +241,7 @@ free_range() {
 }
 
 make_podman() {
-    local user range
+    local user
     user=$(container_user)
     if [[ $(id -u) -eq 0 ]]; then
         id -u "$user" >/dev/null 2>&1 || step "making the user $user, which owns nothing but tool containers" \
@@ -245,15 +250,64 @@ make_podman() {
         say "tools run as $user: a container that is broken out of would be you. Started by root they get a user of" \
             "their own, in a checkout of root's"
     fi
+    give_range "$user"
+}
+
+give_range() {
+    local user=$1 range
     ! has_range "$user" || return 0
     range=$(free_range)
     if may_install; then
         say "giving $user the ids $range for containers"
         as_root usermod --add-subuids "$range" --add-subgids "$range" "$user" || fail_with_log "usermod failed"
     else
-        say "no tool can run, since $user has no ids for containers. Run this once as root:"
+        say "no container can run, since $user has no ids for containers. Run this once as root:"
         say "    usermod --add-subuids $range --add-subgids $range $user"
     fi
+}
+
+# --- the users of the appliance ------------------------------------------------------------------
+
+# nix/roles.json is written by us, a value a line, keys in order: the uid stands before the user that it belongs to.
+appliance_users() {
+    awk -F'[":, ]+' '$2 == "uid" { uid = $3; next } $2 == "user" && uid { print $3, uid } { uid = "" }' nix/roles.json
+}
+edge_groups() { awk -F'[":, ]+' '$2 == "group" && $3 ~ /^bx-/ { print $3 }' nix/roles.json | sort -u; }
+
+# For root alone: for anybody else every role is that person.
+missing_users() {
+    local user uid
+    [[ $(id -u) -eq 0 ]] || return 0
+    while read -r user uid; do
+        has_range "$user" || echo "$user $uid"
+    done < <(appliance_users)
+}
+
+missing_groups() {
+    local group
+    [[ $(id -u) -eq 0 ]] || return 0
+    while read -r group; do
+        getent group "$group" >/dev/null || echo "$group"
+    done < <(edge_groups)
+}
+
+make_appliance() {
+    local user uid group
+    make_podman
+    while read -r user uid; do
+        # Its own number where that is free; the system's choice does as well.
+        ! getent passwd "$uid" >/dev/null && ! getent group "$uid" >/dev/null || uid=
+        id -u "$user" >/dev/null 2>&1 || step "making the user $user" make_user "$user" "$uid"
+        give_range "$user"
+    done < <(missing_users)
+    while read -r group; do
+        step "making the group $group" groupadd --system "$group"
+    done < <(missing_groups)
+}
+
+make_user() {
+    useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin \
+        ${2:+--uid "$2"} "$1"
 }
 
 make_gate() { ready gate || fail "nix or git is not on the PATH although their packages are installed"; }
@@ -280,8 +334,8 @@ refuse_another_users() {
 main() {
     local wanted=() wished=() stale packages extra=() part
     for part in "$@"; do
-        [[ $part =~ ^(app|bxctl|model|podman\??|gate)$ ]] ||
-            fail "there is no part called '$part'; the parts are model, podman, podman? and gate"
+        [[ $part =~ ^(app|bxctl|model|podman\??|appliance|gate)$ ]] ||
+            fail "there is no part called '$part'; the parts are model, podman, podman?, appliance and gate"
         if [[ $part == *\? ]]; then wished+=("${part%\?}"); else wanted+=("$part"); fi
     done
     refuse_another_users

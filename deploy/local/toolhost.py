@@ -9,13 +9,12 @@ container, no process and no socket is left. Start it in a thread that stays: th
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from deploy.local import podman, podmanconf, toolimage, toolplace, tooluser
+from deploy.local import imagestore, podman, podmanconf, toolimage, toolplace, tooluser
 from deploy.local.plan import ROOT
 from deploy.local.podman import Podman, Service
 from deploy.local.refusal import Refusal
@@ -24,7 +23,6 @@ from deploy.local.tooluser import ToolUser
 
 SECCOMP = ROOT / "images" / "tool-seccomp.json"
 _TUN = Path("/dev/net/tun")
-_DAMAGED = ".damaged-"
 
 
 class InUse(Refusal):
@@ -45,7 +43,9 @@ class Conditions:
 class ToolHost:
     """A running service. Everything that it names exists until it is closed."""
 
-    def __init__(self, tools: Podman, service: Service, log: Path, conditions: Conditions, lock: BinaryIO) -> None:
+    def __init__(
+        self, tools: Podman[Place], service: Service, log: Path, conditions: Conditions, lock: BinaryIO
+    ) -> None:
         self._podman = tools
         self._service = service
         self._log = log
@@ -112,7 +112,7 @@ class ToolHost:
     def close(self) -> None:
         """Stop the service, then everything that it started."""
         self._service.stop()
-        _sweep(self._podman)
+        imagestore.sweep(self._podman)
         podman.end_pause_process(self.place)
         self.api_socket.unlink(missing_ok=True)
         self._lock.close()
@@ -146,16 +146,17 @@ def start(state: Path, *, say: Callable[[str], None] = lambda _: None) -> ToolHo
 
 
 def _start(
-    tools: Podman, machine: podmanconf.Machine, log: Path, say: Callable[[str], None], lock: BinaryIO
+    tools: Podman[Place], machine: podmanconf.Machine, log: Path, say: Callable[[str], None], lock: BinaryIO
 ) -> ToolHost:
     place = tools.place
     log.parent.mkdir(mode=0o700, exist_ok=True)
     podman.end_leftovers(place.api_socket)
     place.write(place.settings / "containers.conf", podmanconf.containers(machine))
     place.write(place.seccomp, SECCOMP.read_text(encoding="utf-8"))
-    driver = _driver(tools)
+    driver = imagestore.opened(tools)
     image = toolimage.built(say=say)
-    _load(tools, image, say)
+    imagestore.hold(tools, [image], say=say, what="the tool image")
+    place.write(place.image_id, f"{image.identity}\n")
     service = tools.serve(log)
     try:
         service.wait_ready()
@@ -165,73 +166,13 @@ def _start(
     conditions = Conditions(
         driver=driver,
         runtime=machine.runtime,
-        egress_network="slirp4netns" if _may_open(_TUN, place.user) else "host",
+        egress_network=outside_network(place.user),
         notes=tuple(_notes(driver, place.user)),
     )
     return ToolHost(tools, service, log, conditions, lock)
 
 
-def _driver(tools: Podman) -> str:
-    """Settle on the best storage driver that works here, leave it in storage.conf, and sweep its store."""
-    place = tools.place
-    reasons = []
-    for driver in podmanconf.DRIVERS:
-        place.write(place.settings / "storage.conf", podmanconf.storage(driver, place.storage))
-        reason = _opened(tools) and _opened_anew(tools, place.storage / driver)
-        if reason is None:
-            _remove_damaged(tools)
-            return driver
-        reasons.append(reason)
-    raise Refusal(f"podman does not work for {place.user.name}: {reasons[0]}")
-
-
-def _opened(tools: Podman) -> str | None:
-    """Open the store and sweep it. Returns why it does not open."""
-    try:
-        _sweep(tools)
-    except Refusal as refusal:
-        return str(refusal)
-    return None
-
-
-def _opened_anew(tools: Podman, store: Path) -> str | None:
-    """Open a new store in place of one that may be damaged. It held an image, which is loaded again, and no data."""
-    if store.exists():
-        store.replace(store.with_name(f"{store.name}{_DAMAGED}{time.time_ns()}"))
-    return _opened(tools)
-
-
-def _remove_damaged(tools: Podman) -> None:
-    if damaged := list(tools.place.storage.glob(f"*{_DAMAGED}*")):
-        # Through Podman: what is in there belongs to ids that only it may act as.
-        tools.run("unshare", "rm", "-rf", *map(str, damaged))
-
-
-def _load(tools: Podman, image: toolimage.Image, say: Callable[[str], None]) -> None:
-    """Have the image in the store, and no other one; then name it for brokerd."""
-    wanted = f"sha256:{image.identity}"
-    held = _images(tools)
-    if wanted not in held:
-        say("loading the tool image")
-        with image.archive.open("rb") as archive:
-            tools.need("load", "--quiet", stdin=archive)
-        held = _images(tools)
-        if wanted not in held:
-            raise Refusal(f"podman loaded the tool image under another ID than {image.identity}")
-    if older := held - {wanted}:
-        tools.need("rmi", "--force", *sorted(older))
-    tools.place.write(tools.place.image_id, f"{image.identity}\n")
-
-
-def _images(tools: Podman) -> set[str]:
-    return set(tools.need("images", "--quiet", "--no-trunc").split())
-
-
-def _sweep(tools: Podman) -> None:
-    tools.need("rm", "--all", "--force", "--time=0")
-
-
-def _forget(tools: Podman) -> None:
+def _forget(tools: Podman[Place]) -> None:
     """Remove the place of a home that is gone, unless something still runs there.
 
     Folders stay in which somebody may have left something: the home can be on a disk that is not there now.
@@ -248,6 +189,11 @@ def _forget(tools: Podman) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             if not any(place.shared.iterdir()):
                 shutil.rmtree(place.path)
+
+
+def outside_network(user: ToolUser) -> str:
+    """Return Podman's name of the network by which a container of this user can reach the internet here."""
+    return "slirp4netns" if _may_open(_TUN, user) else "host"
 
 
 def _may_open(device: Path, user: ToolUser) -> bool:

@@ -52,13 +52,18 @@ def find() -> ToolUser:
     except KeyError:
         raise Refusal(f"there is no user {NAME} yet: deploy/local/setup.sh podman makes it") from None
     user = ToolUser(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid, own=own)
+    need_ids(user)
+    return user
+
+
+def need_ids(user: ToolUser) -> None:
+    """Raise NoIds, with the command that gives them, where the user has no ids for containers."""
     if not all(_has_range(file, user) for file in _RANGES):
         ids = free_range()
         raise NoIds(
             f"{user.name} has no ids for containers; run this once as root:\n"
             f"    usermod --add-subuids {ids} --add-subgids {ids} {user.name}"
         )
-    return user
 
 
 def free_range() -> str:

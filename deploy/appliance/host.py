@@ -1,0 +1,249 @@
+"""A started appliance: the roles' and the tools' Podman[Account], each as its user, and the roles' containers.
+
+    with host.start(state, say=print) as appliance: appliance.start("inferproxy").ready(60)
+
+`make appliance` and the tests share it. Writes: the place (place.py), <state>/log. Invariants: one appliance a place,
+by flock; a container that a killed one left is gone before anything starts; when it is closed no container, no process
+and no socket is left. Start it in a thread that stays: what it starts is ended with that thread.
+"""
+
+import os
+import shutil
+import signal
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO
+
+from bxcore import wiring as wirings
+from bxcore.wiring import TOOLS, Wiring
+from deploy.appliance import place as places
+from deploy.appliance import remains, roleplan, users
+from deploy.appliance.place import Account, Place
+from deploy.appliance.rolecontainer import RoleContainer
+from deploy.appliance.roleplan import Settings
+from deploy.local import imagestore, logfiles, podman, podmanconf, roleimages, toolhost, toolimage
+from deploy.local.home import ROLES
+from deploy.local.imagestore import Archive
+from deploy.local.plan import Part
+from deploy.local.podman import Podman, Service
+from deploy.local.readiness import NotifySocket
+from deploy.local.refusal import Refusal
+
+Say = Callable[[str], None]
+
+_STOP_SECONDS = 15
+_KILL_SECONDS = 15
+_SOCKET_MODE = 0o660
+
+_READY_SECONDS = 120
+_LOOPD_READY_SECONDS = 900
+"""A busy model server delays its self-test."""
+
+
+class InUse(Refusal):
+    """Another process runs the appliance of this state."""
+
+
+class Appliance:
+    """See the module's header. `settings` may be changed before a role is started."""
+
+    def __init__(
+        self, place: Place, stores: Mapping[str, Podman[Account]], lock: BinaryIO, *, upstream: str, log: Path
+    ) -> None:
+        self.place = place
+        network = toolhost.outside_network(place.account(TOOLS).user)
+        self.settings = Settings(upstream=upstream, network=network, granted=(place.shared,))
+        self.log = log
+        self._stores = stores
+        self._lock = lock
+        self._images: dict[str, str] = {}
+        self._running: dict[str, RoleContainer] = {}
+        self._service: Service | None = None
+
+    @property
+    def wiring(self) -> Wiring:
+        return self.place.wiring
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the owner should know of this machine, a sentence each."""
+        return tuple(note for note in (self.place.users.warning,) if note)
+
+    @property
+    def service_pid(self) -> int:
+        """The tools' container service."""
+        assert self._service is not None
+        return self._service.pid
+
+    def start(self, role: str, *, instead: Sequence[str] | None = None, more: Sequence[str] = ()) -> RoleContainer:
+        """Start a role in its container, and go on at once.
+
+        `instead`: another command in the same container. `more`: further options of `podman run`.
+        """
+        name = f"boxmaker-{role}"
+        store = self._stores[role]
+        words = roleplan.run(
+            self.wiring,
+            role,
+            self.settings,
+            container=name,
+            image=self._images[role],
+            more=("--sdnotify=container", *more),
+            instead=instead,
+        )
+        if (before := self._running.pop(role, None)) is not None:
+            before.close()
+        news = self._notify_socket(role)
+        log = self.log / f"{role}.log"
+        with logfiles.begin(log) as output:
+            popen = store.attached(*words, output=output, notify=news.path)
+        container = RoleContainer(_part(role, words), popen, news, log, store=store, name=name)
+        self._running[role] = container
+        return container
+
+    def stop(self, role: str) -> None:
+        """End a role, in order where it does that in time, and its container in any case."""
+        container = self._running.pop(role)
+        container.signal(signal.SIGTERM)
+        if container.wait(_STOP_SECONDS) is None:
+            container.signal(signal.SIGKILL)
+            container.wait(_KILL_SECONDS)
+        container.close()
+
+    def podman(self, party: str, *arguments: str) -> str:
+        """Run one Podman command as the user of a role, or of the tools. Raises Refusal with Podman's words."""
+        return self._stores[party].need(*arguments)
+
+    def fill(self, images: Mapping[str, Archive], *, say: Say) -> None:
+        """Have each party's image in its store, no other one, and no container."""
+
+        def hold(party: str) -> None:
+            store = self._stores[party]
+            store.place.write(store.place.settings / "containers.conf", podmanconf.containers(store.machine))
+            imagestore.opened(store)
+            what = "the tool image" if party == TOOLS else f"the image of {party}"
+            imagestore.hold(store, [images[party]], say=say, what=what)
+            self._images[party] = f"sha256:{images[party].identity}"
+
+        _each(self._stores, hold)
+
+    def serve_tools(self) -> None:
+        """Start the tools' container service, and let in whom its directory lets in."""
+        account = self.place.account(TOOLS)
+        podman.end_leftovers(account.api_socket)
+        self._service = self._stores[TOOLS].serve(self.log / "podman.log")
+        self._service.wait_ready()
+        # Podman makes it for its own user alone, whatever the directory says.
+        _open_socket(account.api_socket, uid=account.user.uid)
+
+    def tend(self) -> bool:
+        """Start the tools' service again if it has ended. Returns whether it had."""
+        if self._service is None or self._service.alive:
+            return False
+        self._service.stop()
+        self.serve_tools()
+        return True
+
+    def close(self) -> None:
+        """Stop everything: the roles, the last one first, then the tools, then what they left."""
+        for role in reversed(list(self._running)):
+            self.stop(role)
+        if self._service is not None:
+            self._service.stop()
+        _each(self._stores, lambda party: remains.clear(self._stores[party]))
+        for edge in self.wiring.edges:
+            self.wiring.at(edge.path).unlink(missing_ok=True)
+        self._lock.close()
+
+    def __enter__(self) -> "Appliance":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _notify_socket(self, role: str) -> NotifySocket:
+        news = NotifySocket(self.place.notify(role) / "ready.sock")
+        user = self.place.account(role).user
+        if user.own:
+            os.chown(news.path, os.geteuid(), user.gid)
+        news.path.chmod(_SOCKET_MODE)
+        return news
+
+
+def start(
+    state: Path, *, say: Say = lambda _: None, upstream: str | None = None, only: Sequence[str] | None = None
+) -> Appliance:
+    """Make the place of `state` ready, with images loaded and the tools' service up. No role is started yet.
+
+    `upstream` as in inferproxy.toml; None: a model server's socket in the place. `only`: the roles to make ready.
+    Raises Refusal with what to do.
+    """
+    for program in ("podman", "setfacl"):
+        if shutil.which(program) is None:
+            raise Refusal(f"there is no {program} here; deploy/local/setup.sh appliance installs it, or says how")
+    wiring = wirings.load(ROLES)
+    place = places.choose(state, wiring, users.find(wiring))
+    place.prepare()
+    lock = place.lock()
+    if lock is None:
+        raise InUse(f"another one runs the appliance of {state}; its directory is {place.path}")
+    log = state / "log"
+    log.mkdir(mode=0o700, parents=True, exist_ok=True)
+    places.write(place.state, f"{state.resolve()}\n", gid=None, mode=0o644)
+    stores = {party: _store(place, party) for party in (*(wiring.roles if only is None else only), TOOLS)}
+    appliance = Appliance(place, stores, lock, upstream=upstream or f"unix:{place.model_socket}", log=log)
+    try:
+        _furnish(appliance, [party for party in stores if party != TOOLS], say)
+    except BaseException:
+        appliance.close()
+        raise
+    return appliance
+
+
+def _furnish(appliance: Appliance, roles: Sequence[str], say: Say) -> None:
+    place = appliance.place
+    tool_image = toolimage.built(say=say)
+    place.write(place.wiring.tools.image_file, f"{tool_image.identity}\n")
+    place.write(place.wiring.tools.seccomp, toolhost.SECCOMP.read_text(encoding="utf-8"))
+    images: dict[str, Archive] = {TOOLS: tool_image}
+    for role in roles:
+        images[role] = roleimages.built(role, say=say)
+    appliance.fill(images, say=say)
+    appliance.serve_tools()
+
+
+def _store(place: Place, party: str) -> Podman[Account]:
+    account = place.account(party)
+    return Podman(account, podmanconf.look(account.user.uid))
+
+
+def _part(role: str, words: Sequence[str]) -> Part:
+    return Part(
+        name=role,
+        argv=tuple(words),
+        doing="self-test" if role == "loopd" else f"starting {role}",
+        ready_seconds=_LOOPD_READY_SECONDS if role == "loopd" else _READY_SECONDS,
+        stop_seconds=_STOP_SECONDS,
+        network=False,
+    )
+
+
+def _each(parties: Mapping[str, Podman[Account]], do: Callable[[str], None]) -> None:
+    """Do something for every party at once. Raises what the first one raised, after all have ended."""
+    with ThreadPoolExecutor(max_workers=len(parties)) as pool:
+        for doing in [pool.submit(do, party) for party in parties]:
+            doing.result()
+
+
+def _open_socket(path: Path, *, uid: int) -> None:
+    """Let the group write it. It lies where another user writes, so no link is followed."""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != uid:
+            raise Refusal(f"{path}: not the socket of the tools' container service")
+        Path(f"/proc/self/fd/{descriptor}").chmod(_SOCKET_MODE)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,212 @@
+"""The directory of one appliance on a machine that is not one: "home" and "etc" of the wiring, and Podman's own.
+
+Writes: every directory of the wiring with owner, mode and ACL; Podman's settings and run directory of each party; a
+file that says which state this belongs to; `lock`. A party is a role, or "tools". It lies in /var/tmp under a short
+name, since the roles' users cannot enter a checkout of root's, and Podman refuses long run directories.
+"""
+
+import fcntl
+import hashlib
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from bxcore import convert, strictjson
+from bxcore.wiring import TOOLS, Directory, Wiring
+from deploy.appliance.users import Users
+from deploy.local.refusal import Refusal
+from deploy.local.tooluser import ToolUser
+
+ELSEWHERE = Path("/var/tmp")  # noqa: S108  # survives a reboot; `prepare` accepts only a directory of our own
+_PREFIX = "bx-"
+_DIGITS = 10
+MAX_RUN_BYTES = 39
+"""Podman refuses more than 50 bytes for what it calls containers in here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """Where one party has its Podman: podman.Account."""
+
+    party: str
+    user: ToolUser
+    settings: Path
+    storage: Path
+    runtime: Path
+    api_socket: Path
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a file that the party may read, and not change."""
+        write(path, text, gid=self.user.gid if self.user.own else None, mode=0o640)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """See the module's header. `wiring` is moved to this place."""
+
+    path: Path
+    wiring: Wiring
+    users: Users
+
+    @property
+    def shared(self) -> Path:
+        """Ours, and passed through: folders in it are to be granted."""
+        return self.path / "shared"
+
+    @property
+    def model(self) -> Path:
+        """Where a model server's socket lies; inferproxy's user may enter."""
+        return self.path / "model"
+
+    @property
+    def model_socket(self) -> Path:
+        return self.model / "model.sock"
+
+    @property
+    def state(self) -> Path:
+        """A file that says which state this belongs to."""
+        return self.path / "state"
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        return (*self.wiring.roles, TOOLS)
+
+    def of(self) -> Path | None:
+        """Return the state that this belongs to; None where that is not written down."""
+        return _of(self.path)
+
+    def account(self, party: str) -> Account:
+        """Return where a party has its Podman."""
+        held = self.wiring.tools if party == TOOLS else self.wiring.roles[party]
+        return Account(
+            party=party,
+            user=self.users.user(held.user),
+            settings=self.path / "podman" / party,
+            storage=self.wiring.at(held.storage),
+            runtime=self.path / "run" / party,
+            api_socket=self.wiring.socket("tool-runner"),
+        )
+
+    def notify(self, party: str) -> Path:
+        """Return the directory, passable for this party alone, in which it says that it is ready."""
+        return self.path / "notify" / party
+
+    def prepare(self) -> None:
+        """Make what is missing. Raises Refusal where somebody else has taken the place, or a name is too long."""
+        for party in self.parties:
+            if (size := len(os.fsencode(self.account(party).runtime))) > MAX_RUN_BYTES:
+                raise Refusal(
+                    f"the run directory of {party} would have {size} bytes, and Podman allows {MAX_RUN_BYTES}"
+                )
+        _our_directory(self.path)
+        for ours in (self.path, self.shared, *(self.path / name for name in ("podman", "run", "notify"))):
+            self._directory(ours, self._us, self._our_group, 0o711)
+        self._directory(self.model, self._us, self.users.gid(self.wiring.roles["inferproxy"].user), 0o2750)
+        for party in self.parties:
+            account = self.account(party)
+            self._directory(account.settings, self._us, account.user.gid, 0o750)
+            self._directory(account.runtime, account.user.uid, account.user.gid, 0o700)
+            self._directory(self.notify(party), self._us, account.user.gid, 0o710)
+        for directory in self.wiring.directories:
+            self._wired(directory)
+        write(self.wiring.at("etc/roles.json"), _text(self.wiring), gid=None, mode=0o644)
+
+    def write(self, path: str, text: str) -> None:
+        """Write one of the wiring's files, as root's, readable to whom the wiring says."""
+        found = {file.path: file for file in self.wiring.files}[path]
+        gid = self.users.gid(found.group) if self.users.own else None
+        write(self.wiring.at(path), text, gid=gid, mode=int(found.mode, 8))
+
+    def lock(self) -> BinaryIO | None:
+        """Return the right to run here, held until it is closed; None where another has it."""
+        lock = (self.path / "lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            return None
+        return lock
+
+    @property
+    def _us(self) -> int:
+        return os.geteuid()
+
+    @property
+    def _our_group(self) -> int:
+        return os.getegid()
+
+    def _wired(self, directory: Directory) -> None:
+        path = self.wiring.at(directory.path)
+        self._directory(path, self.users.uid(directory.user), self.users.gid(directory.group), int(directory.mode, 8))
+        if self.users.own and (directory.enter or directory.sockets):
+            _let_in(path, directory)
+
+    def _directory(self, path: Path, uid: int, gid: int, mode: int) -> None:
+        path.mkdir(exist_ok=True)
+        if self.users.own:
+            os.chown(path, uid, gid)
+        path.chmod(mode)  # after the change of owner, which clears the bit for the group
+
+
+def choose(state: Path, wiring: Wiring, users: Users) -> Place:
+    """Return the place of this state. Makes nothing."""
+    digest = hashlib.sha256(f"{os.geteuid()} ".encode() + os.fsencode(state.resolve())).hexdigest()
+    path = ELSEWHERE / f"{_PREFIX}{digest[:_DIGITS]}"
+    return Place(path=path, wiring=wiring.moved(home=path / "home", etc=path / "etc"), users=users)
+
+
+def lost() -> Iterator[Path]:
+    """Yield our places whose states are gone: deleted checkouts, and the states of tests."""
+    for path in sorted(ELSEWHERE.glob(f"{_PREFIX}{'[0-9a-f]' * _DIGITS}")):
+        state = _of(path) if _is_ours(path) else None
+        if state is not None and not state.exists():
+            yield path
+
+
+def write(path: Path, text: str, *, gid: int | None, mode: int) -> None:
+    """Write a file of ours, whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    unfinished.write_text(text, encoding="utf-8")
+    if gid is not None:
+        os.chown(unfinished, os.geteuid(), gid)
+    unfinished.chmod(mode)
+    unfinished.replace(path)
+
+
+def _let_in(path: Path, directory: Directory) -> None:
+    """Say who else may enter, and for sockets who may write what is made in it (nix/roles.nix)."""
+    entries = [f"u:{user}:x" for user in directory.enter]
+    if directory.sockets:
+        entries += ["d:u::rwx", "d:g::rw", "d:m::rw", "d:o::-", *(f"d:u:{user}:rw" for user in directory.enter)]
+    argv = ["setfacl", "--remove-all", "--modify", ",".join(entries), os.fspath(path)]
+    ended = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if ended.returncode != 0:
+        raise Refusal(f"setfacl failed: {ended.stderr.strip()}")
+
+
+def _text(wiring: Wiring) -> str:
+    return strictjson.dumps(convert.unstructure(wiring)).decode() + "\n"
+
+
+def _our_directory(path: Path) -> None:
+    """Make the directory, or make sure that it is one of ours: in /var/tmp anybody can make one first."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    if not _is_ours(path):
+        raise Refusal(f"{path} is not a directory of yours; remove it, or have its owner do so")
+
+
+def _is_ours(path: Path) -> bool:
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def _of(path: Path) -> Path | None:
+    try:
+        return Path((path / "state").read_text(encoding="utf-8").removesuffix("\n"))
+    except OSError:
+        return None

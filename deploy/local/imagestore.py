@@ -1,0 +1,85 @@
+"""One user's image storage: opened with the driver that works, holding what it should and nothing older.
+
+Writes: storage.conf, and Podman's own files of that user. Invariant: it is a cache. What is in it can be loaded again,
+so a store that does not open is put aside and made anew.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from deploy.local import podmanconf
+from deploy.local.podman import Account, Podman
+from deploy.local.refusal import Refusal
+
+_DAMAGED = ".damaged-"
+
+
+class Archive(Protocol):
+    """An image as a file: its ID, 64 hexadecimal digits, and where it is."""
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def archive(self) -> Path: ...
+
+
+def opened(store: Podman[Account]) -> str:
+    """Open the storage with the best driver that works here, with no container in it. Returns the driver."""
+    place = store.place
+    reasons = []
+    for driver in podmanconf.DRIVERS:
+        place.write(place.settings / "storage.conf", podmanconf.storage(driver, place.storage))
+        reason = _refused(store) and _refused_anew(store, place.storage / driver)
+        if reason is None:
+            _remove_damaged(store)
+            return driver
+        reasons.append(reason)
+    raise Refusal(f"podman does not work for {place.user.name}: {reasons[0]}")
+
+
+def hold(store: Podman[Account], images: Sequence[Archive], *, say: Callable[[str], None], what: str) -> None:
+    """Have these images, and no others. `what` names them for the one who waits. Raises Refusal."""
+    wanted = {f"sha256:{image.identity}": image for image in images}
+    held = _held(store)
+    for identity in wanted.keys() - held:
+        say(f"loading {what}")
+        with wanted[identity].archive.open("rb") as archive:
+            store.need("load", "--quiet", stdin=archive)
+        if identity not in _held(store):
+            raise Refusal(f"podman loaded {what} under another ID than {identity.removeprefix('sha256:')}")
+    if older := held - wanted.keys():
+        store.need("rmi", "--force", *sorted(older))
+
+
+def sweep(store: Podman[Account]) -> None:
+    """End and remove every container in it."""
+    store.need("rm", "--all", "--force", "--time=0")
+
+
+def _held(store: Podman[Account]) -> set[str]:
+    return set(store.need("images", "--quiet", "--no-trunc").split())
+
+
+def _refused(store: Podman[Account]) -> str | None:
+    """Open the store and sweep it. Returns why it does not open."""
+    try:
+        sweep(store)
+    except Refusal as refusal:
+        return str(refusal)
+    return None
+
+
+def _refused_anew(store: Podman[Account], directory: Path) -> str | None:
+    """Open a new store in place of one that may be damaged. It held images, which are loaded again, and no data."""
+    if directory.exists():
+        directory.replace(directory.with_name(f"{directory.name}{_DAMAGED}{time.time_ns()}"))
+    return _refused(store)
+
+
+def _remove_damaged(store: Podman[Account]) -> None:
+    if damaged := list(store.place.storage.glob(f"*{_DAMAGED}*")):
+        # Through Podman: what is in there belongs to ids that only it may act as.
+        store.run("unshare", "rm", "-rf", *map(str, damaged))
