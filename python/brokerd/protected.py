@@ -2,8 +2,10 @@
 
 Reads: the file system and the mount table, anew at each question. Two names of one thing are found by where they lie
 on their file system (a bind mount shows a part of one, however deep), by the device and inode of every directory on
-the way, and of every file below the protected directories (a hard link has the inode of its other name). Not found is
-what a file system shows as its own while it keeps it in another one: an overlay, a network share. Threads: any.
+the way, and of every file below the protected directories (a hard link has the inode of its other name). In a
+container the directory around what brokerd was given is not the host's; where that one lies is told by the mounts in
+it. Not found is what a file system shows as its own while it keeps it in another one: an overlay, a network share.
+Threads: any.
 """
 
 import errno
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import attrs
 
+from brokerd import usermap
 from bxcore import paths
 from bxcore.settings.brokerd import BrokerdSettings
 
@@ -78,6 +81,16 @@ class MountTable:
         inside = path if point == "/" else path[len(point) :]
         return device, (root.rstrip("/") + inside).rstrip("/") or "/"
 
+    def around(self, path: str) -> Iterator[Spot]:
+        """Yield where `path` really lies outside of a container, as far as mounts below it under their own names tell.
+
+        Of a directory that is mounted from a file system's root under the same name, that is all of the file system.
+        """
+        for device, root, point in self.shows.values():
+            inside = point[len(path) :]
+            if point != path != "/" and paths.below(point, path) and root.endswith(inside):
+                yield device, root.removesuffix(inside) or "/"
+
     def is_kernels(self, device: int) -> bool:
         """Whether the files of this device are the kernel's answers."""
         return device in self.kernels
@@ -93,10 +106,14 @@ class MountTable:
 
 @attrs.frozen(kw_only=True)
 class Protected:
-    """`whole` are paths of Boxmaker's own, with every file in them; `places` are only kept from being shown."""
+    """`whole` are paths of Boxmaker's own, with every file in them; `places` are only kept from being shown.
+
+    `contained`: what is asked runs in a container, and sees of some places only what is mounted in them.
+    """
 
     whole: tuple[Path, ...]
     places: tuple[Path, ...] = ()
+    contained: bool = False
 
     @classmethod
     def of(cls, settings: BrokerdSettings, *, also: Iterable[Path] = ()) -> "Protected":
@@ -106,6 +123,7 @@ class Protected:
         return cls(
             whole=(settings.grants, settings.audit, settings.state, *(path.parent for path in sockets if path)),
             places=(podman.socket, podman.image_file, podman.seccomp, podman.calls, *settings.protect, *also),
+            contained=usermap.stranger() is not None,
         )
 
     def touches(self, source: str, way: list[Identity]) -> bool:
@@ -124,8 +142,11 @@ class Protected:
         spot = table.spot(source)
         if spot is None:
             raise FileNotFoundError(errno.ENOENT, "it is gone")
-        ours = [table.spot(os.path.realpath(path)) for path in (*self.whole, *self.places)]
-        return any(one is not None and _same_place(spot, one) for one in ours)
+        names = [os.path.realpath(path) for path in (*self.whole, *self.places)]
+        ours = [one for one in map(table.spot, names) if one is not None]
+        if self.contained:
+            ours += [one for name in names for one in table.around(name)]
+        return any(_same_place(spot, one) for one in ours)
 
     def holds(self, wanted: Identity) -> bool:
         """Whether a file with this identity is, or lies in, something protected. OSError where that cannot be seen."""

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bxcore import logs
+from bxcore import acl, logs
 from bxcore.errors import ConfigError
 
 SOCKET_MODE = 0o660
@@ -110,9 +110,20 @@ def _check_directory(directory: Path) -> None:
     if found.st_uid != os.geteuid():
         raise UnsafeDirectory(f"{directory}: owner is uid {found.st_uid}, must be uid {os.geteuid()}")
     # Whoever may write here may put a socket of their own in our place.
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if _others_may_write(directory, found.st_mode):
         mode = stat.S_IMODE(found.st_mode)
         raise UnsafeDirectory(f"{directory}: mode is {mode:04o}, others may write; chmod 2750 it")
+
+
+def _others_may_write(directory: Path, mode: int) -> bool:
+    if not mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return False
+    try:
+        # With a list the group's bits are its mask: the most that anybody might be given, not what anybody has.
+        listed = acl.of(directory)
+    except (OSError, acl.NoAcl):
+        return True
+    return listed is None or listed.others_may(acl.WRITE)
 
 
 def _lock(path: Path) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerd import mounts, reach
+from brokerd import mounts, reach, usermap
 from brokerd.call import FRESH
 from brokerd.grantdesk import GrantDesk
 from brokerd.grantpaths import PathReview
@@ -166,3 +166,12 @@ def test_the_tool_user_is_the_owner_of_the_services_socket(place: Path) -> None:
     assert found is not None
     assert found.uid == os.geteuid()
     assert socket.stat().st_gid in found.groups
+
+
+def test_in_a_container_the_tool_user_is_nobody_that_could_be_judged(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket = place / "podman.sock"
+    socket.touch()
+    monkeypatch.setattr(usermap, "stranger", os.geteuid)
+    assert ToolUser.of(socket) is None

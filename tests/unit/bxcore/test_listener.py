@@ -1,7 +1,9 @@
 import errno
 import os
+import shutil
 import socket
 import stat
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bxcore import listener
+from bxcore import acl, listener
 from bxcore.errors import ConfigError
 from bxcore.listener import AlreadyRunning, Entrance, Listening, SocketPathTaken, UnsafeDirectory
 
@@ -137,6 +139,44 @@ def test_a_directory_where_others_may_write_is_refused(path: Path, mode: int) ->
 def test_the_mode_of_the_design_is_accepted(path: Path) -> None:
     path.parent.chmod(0o2750)
     listener.open_socket(path).close()
+
+
+# As deploy/appliance and NixOS set it: who calls may pass, and write the socket that is made there.
+LIST = "u:2102:x,d:u::rwx,d:g::rw,d:u:2102:rw,d:m::rw,d:o::-"
+with_setfacl = pytest.mark.skipif(shutil.which("setfacl") is None, reason="setfacl is not installed")
+
+
+def setfacl(directory: Path, text: str) -> None:
+    subprocess.run(["setfacl", "-m", text, str(directory)], check=True, timeout=20)
+
+
+@with_setfacl
+def test_a_client_of_another_user_is_let_in_by_a_list(path: Path) -> None:
+    path.parent.chmod(0o2750)
+    setfacl(path.parent, LIST)
+    with closing(listener.open_socket(path)):
+        listed = acl.of(path)
+        assert listed is not None
+        assert listed.named(acl.Tag.USER) == {2102: acl.READ | acl.WRITE}
+        assert stat.S_IMODE(path.stat().st_mode) == listener.SOCKET_MODE
+        assert not (acl.of(path.with_name(".loop.sock.lock")) or acl.of_mode(0)).others_may(acl.READ)
+
+
+@with_setfacl
+def test_the_mask_of_a_list_is_not_taken_for_a_right_of_others(path: Path) -> None:
+    path.parent.chmod(0o2750)
+    setfacl(path.parent, f"{LIST},m::rwx")
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o2770
+    listener.open_socket(path).close()
+
+
+@with_setfacl
+@pytest.mark.parametrize("text", ["u:2102:wx", "g:7:rwx", "g::rwx", "o::wx"])
+def test_a_directory_where_a_list_lets_others_write_is_refused(path: Path, text: str) -> None:
+    path.parent.chmod(0o2750)
+    setfacl(path.parent, f"u:2102:x,{text}")
+    with pytest.raises(UnsafeDirectory, match="others may write"):
+        listener.open_socket(path)
 
 
 def test_a_directory_that_is_a_link_is_refused(path: Path, tmp_path: Path) -> None:
