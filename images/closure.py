@@ -1,47 +1,64 @@
-"""Which of our modules and which packages the tools need: followed from the source, nothing is run.
+"""Which of our modules and which packages a program needs: followed from the source, nothing is run.
 
-Reads: python/toolkit, python/bxcore and the metadata of the packages that are installed beside them. An
-import counts wherever it stands, late ones too: a module that is missing in the image fails in a call.
+Reads: the program's package, python/bxcore and the metadata of the packages that are installed beside them. An
+import counts wherever it stands, late ones too: a module that is missing in the image fails in the middle of work.
 """
 
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from importlib import metadata
 from pathlib import Path
 
-ROLE = "toolkit"
-_OURS = ("bxcore", ROLE)
+from images.table import Image
+
+_SHARED = "bxcore"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class Missing(Exception):
-    """The tools import something that is not here."""
+    """The program imports something that is not here, or another thing than images/roles.toml says."""
 
 
-def modules(python: Path) -> dict[str, Path]:
-    """Return every module of ours in the image by its dotted name: the whole role, and what that imports."""
+def modules(python: Path, program: str) -> dict[str, Path]:
+    """Return every module of ours in the image by its dotted name: the whole program, and what that imports."""
     found: dict[str, Path] = {}
-    waiting = [_module_of(path, python) for path in sorted((python / ROLE).rglob("*.py"))]
+    waiting = [_module_of(path, python) for path in sorted((python / program).rglob("*.py"))]
     while waiting:
         name = waiting.pop()
         path = _file_of(name, python)
         if name in found or path is None:  # None: a name inside a module
             continue
         found[name] = path
-        waiting += [each for each in _imports(path) if each.split(".")[0] in _OURS]
+        waiting += [each for each in _imports(path) if each.split(".")[0] in (_SHARED, program)]
         waiting += _packages_above(name)
     return dict(sorted(found.items()))
 
 
-def distributions(sources: Iterable[Path], packages: Path) -> list[metadata.Distribution]:
+def data(python: Path, program: str) -> list[Path]:
+    """Return the program's files that are no modules, a text that it reads for example."""
+    found = sorted(path for path in (python / program).rglob("*") if path.is_file())
+    return [path for path in found if path.suffix not in (".py", ".pyc")]
+
+
+def stated(image: Image, python: Path, packages: Path) -> list[metadata.Distribution]:
+    """Return the distributions of an image. Raises Missing where its program imports others than the table says."""
+    sources = modules(python, image.program).values()
+    found = distributions(sources, packages, ours={_SHARED, image.program})
+    names = sorted(_plain(each.metadata["Name"]) for each in found)
+    if names != sorted(image.packages):
+        raise Missing(f"{image.program} imports {', '.join(names) or 'no package'}; roles.toml says another list")
+    return found
+
+
+def distributions(sources: Iterable[Path], packages: Path, *, ours: Set[str]) -> list[metadata.Distribution]:
     """Return the distributions below `packages` that the files import, and those that these need."""
     installed = {_plain(each.metadata["Name"]): each for each in metadata.distributions(path=[str(packages)])}
     by_import = {top: name for name, each in installed.items() for top in _tops(each)}
-    foreign = {name.split(".")[0] for path in sources for name in _imports(path)} - {*_OURS, *sys.stdlib_module_names}
+    foreign = {name.split(".")[0] for path in sources for name in _imports(path)} - {*ours, *sys.stdlib_module_names}
     if unknown := sorted(foreign - set(by_import)):
-        raise Missing(f"the tools import {', '.join(unknown)}, which {packages} does not have")
+        raise Missing(f"{', '.join(unknown)} is imported, which {packages} does not have")
     wanted: set[str] = set()
     waiting = [by_import[top] for top in foreign]
     while waiting:

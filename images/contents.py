@@ -1,8 +1,8 @@
-"""What of this machine and of this checkout becomes which file of the tool image.
+"""What of this machine and of this checkout becomes which file of an image.
 
-Reads: the interpreter that runs this, its standard library, the shared libraries that both need, busybox,
-the CA bundle, the Python packages, python/toolkit and what it imports. Runs `ldd` on files of the
-interpreter's own. Invariant: every Python file comes with compiled code that is never checked against it.
+Reads: the interpreter that runs this, its standard library, the Python packages, the shared libraries that these need,
+our package and what it imports; where the image has them, busybox, the CA bundle and the time zones. Runs `ldd` on
+files of the interpreter's own. Invariant: every Python file comes with compiled code that is never checked against it.
 """
 
 import importlib.util
@@ -16,12 +16,17 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from images import closure, elf, layout
+from images import closure, elf, layout, stdlib, zones
 from images.oci import Directory, Entry, File, Link
+from images.table import Image
 
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 PACKAGES = f"{layout.LIBRARY}/{_PYTHON}"
 """Where Python code lies in the image: the standard library's directory, which is searched first and always."""
+
+BUILD_SETTINGS = f"""# In place of how and where the interpreter was built.
+build_time_vars = {{"TZPATH": "/{layout.TIME_ZONES}"}}
+""".encode()
 
 _BUSYBOX = (Path("/usr/bin/busybox"), Path("/bin/busybox"), Path("/usr/lib/initcpio/busybox"))
 _CA_BUNDLES = (
@@ -29,6 +34,8 @@ _CA_BUNDLES = (
     Path("/etc/ssl/certs/ca-bundle.crt"),
     Path("/etc/pki/tls/certs/ca-bundle.crt"),
 )
+_TIME_ZONES = (Path("/usr/share/zoneinfo/Etc/UTC"),)
+_LATE = ("libgcc_s.so.1",)  # by pthread_exit, which ends a process that exits while a daemon thread runs
 _LIBRARY = re.compile(r"^\s+(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 _UNCHECKED_HASH = struct.pack("<I", 0b01)  # the flags of PEP 552: a hash stands here, and nobody compares it
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -41,23 +48,39 @@ class Unbuildable(Exception):
 def architecture() -> str:
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
-        raise Unbuildable(f"no tool image for {machine}; there are {', '.join(_ARCHITECTURES)}")
+        raise Unbuildable(f"no image for {machine}; there are {', '.join(_ARCHITECTURES)}")
     return _ARCHITECTURES[machine]
 
 
-def tree(python: Path, packages: Path) -> dict[str, Entry]:
+def tree(image: Image, python: Path, packages: Path) -> dict[str, Entry]:
     """Return the whole image. `python` holds our packages, `packages` the installed ones."""
     found: dict[str, Entry] = {path: Directory() for path in layout.MOUNT_POINTS}
-    found[layout.SCRATCH] = Directory(everyone=True)
     found |= {path: File(b"") for path in layout.MOUNT_FILES}
-    found |= {path: Link(target) for path, target in layout.LINKS.items()}
-    found |= {path: File(text.encode()) for path, text in layout.TEXTS.items()}
-    found |= _busybox()
-    found[layout.CA_BUNDLE] = File(ca_bundle().read_bytes())
-    found |= _interpreter()
-    found |= _ours(python)
-    found |= _installed(python, packages)
+    found |= {path: Link(target) for path, target in layout.links(image).items()}
+    found |= {path: File(text.encode()) for path, text in layout.texts(image).items()}
+    if image.shell:
+        found[layout.SCRATCH] = Directory(everyone=True)
+        found[f"{layout.PROGRAMS}/busybox"] = File(_static(busybox()), runs=True)
+    if image.certificates:
+        found[layout.CA_BUNDLE] = File(ca_bundle().read_bytes())
+    if image.time_zones:
+        found |= zones.entries(time_zones())
+    code = {**_library_files(image), **_installed(image, python, packages), **_ours(python, image.program)}
+    found |= _interpreter(list(code.values()))
+    found |= {f"{PACKAGES}/{name}": _file(path) for name, path in code.items()}
     return _compiled(found)
+
+
+def machine(image: Image) -> Iterator[Path]:
+    """Yield the places of this machine that decide what is in the image. Raises Unbuildable."""
+    yield interpreter()
+    yield standard_library()
+    if image.shell:
+        yield busybox()
+    if image.certificates:
+        yield ca_bundle()
+    if image.time_zones:
+        yield time_zones()
 
 
 def busybox() -> Path:
@@ -66,6 +89,10 @@ def busybox() -> Path:
 
 def ca_bundle() -> Path:
     return _first(_CA_BUNDLES, "no bundle of certificate authorities", "ca-certificates")
+
+
+def time_zones() -> Path:
+    return _first(_TIME_ZONES, "the rules of time zones", "tzdata").parents[1]
 
 
 def interpreter() -> Path:
@@ -84,43 +111,27 @@ def _first(places: tuple[Path, ...], what: str, package: str) -> Path:
     raise Unbuildable(f"{what} is not here; Debian has it in {package}")
 
 
-def _busybox() -> dict[str, Entry]:
-    content = busybox().read_bytes()
-    if libraries := shared_libraries([busybox()]):
-        raise Unbuildable(f"{busybox()} needs {libraries[0]}; Debian's busybox-static needs none")
-    applets = {f"{layout.PROGRAMS}/{name}": Link("busybox") for name in layout.APPLETS}
-    return {f"{layout.PROGRAMS}/busybox": File(content, runs=True), **applets}
+def _static(program: Path) -> bytes:
+    if libraries := shared_libraries([program]):
+        raise Unbuildable(f"{program} needs {libraries[0]}; Debian's busybox-static needs none")
+    return program.read_bytes()
 
 
-def _interpreter() -> dict[str, Entry]:
-    """Return the interpreter, its standard library, and the shared libraries of both."""
+def _interpreter(code: list[Path]) -> dict[str, Entry]:
+    """Return the interpreter, and the shared libraries that it and the extensions among the code need."""
     program = interpreter()
-    library = dict(_library_files(standard_library()))
-    loaded = [program, *(path for path in library.values() if path.suffix == ".so")]
+    libraries = shared_libraries([program, *(path for path in code if path.suffix == ".so")])
     return {
         f"{layout.PROGRAMS}/python3": File(elf.lean(program.read_bytes()), runs=True),
-        **{f"{PACKAGES}/{name}": _file(path) for name, path in library.items()},
-        **{
-            f"{layout.LIBRARY}/{path.name}": File(elf.lean(path.read_bytes()), runs=True)
-            for path in shared_libraries(loaded)
-        },
+        **{f"{layout.LIBRARY}/{path.name}": _file(path) for path in [*libraries, *_loaded_late(libraries)]},
     }
 
 
-def _library_files(top: Path) -> Iterator[tuple[str, Path]]:
-    """Yield what is wanted of the standard library, by its path below `top`."""
-    for path in sorted(top.rglob("*")):
-        name = path.relative_to(top)
-        if path.suffix in (".py", ".so") and path.is_file() and _wanted(name):
-            yield str(name), path
-
-
-def _wanted(name: Path) -> bool:
-    if layout.LEFT_OUT_DIRECTORIES.intersection(name.parts[:-1]) or name.parts[0].startswith("config-"):
-        return False
-    if name.suffix == ".so":
-        return not name.name.startswith(layout.LEFT_OUT_EXTENSIONS)
-    return name.stem not in layout.LEFT_OUT_MODULES
+def _library_files(image: Image) -> dict[str, Path]:
+    """Return what the image has of the standard library, by its path in the directory of that."""
+    top = standard_library()
+    files = {path.relative_to(top): path for path in sorted(top.rglob("*")) if path.suffix in (".py", ".so")}
+    return {str(name): path for name, path in files.items() if stdlib.wanted(name, image.parts) and path.is_file()}
 
 
 def shared_libraries(programs: list[Path]) -> list[Path]:
@@ -135,18 +146,30 @@ def shared_libraries(programs: list[Path]) -> list[Path]:
     return [path for _, path in sorted(found.items())]
 
 
-def _ours(python: Path) -> dict[str, Entry]:
-    return {f"{PACKAGES}/{path.relative_to(python)}": _file(path) for path in closure.modules(python).values()}
+def _loaded_late(libraries: list[Path]) -> Iterator[Path]:
+    """Yield what the C library loads by itself, from beside itself; no program names it."""
+    for name in _LATE:
+        for directory in {path.parent for path in libraries if path.name.startswith("libc.so")}:
+            if (directory / name).is_file():
+                yield directory / name
+                break
+        else:
+            raise Unbuildable(f"{name} is not beside the C library; Debian has it in libgcc-s1")
 
 
-def _installed(python: Path, packages: Path) -> dict[str, Entry]:
+def _ours(python: Path, program: str) -> dict[str, Path]:
+    files = [*closure.modules(python, program).values(), *closure.data(python, program)]
+    return {str(path.relative_to(python)): path for path in files}
+
+
+def _installed(image: Image, python: Path, packages: Path) -> dict[str, Path]:
     """Return the files of the Python packages: code, licences, and the metadata that name and version stand in."""
-    found: dict[str, Entry] = {}
-    for distribution in closure.distributions(closure.modules(python).values(), packages):
-        for file in distribution.files or ():
-            if _is_code(file.parts) or _is_notice(file.parts):
-                found[f"{PACKAGES}/{file}"] = _file(Path(str(file.locate())))
-    return found
+    return {
+        str(file): Path(str(file.locate()))
+        for distribution in closure.stated(image, python, packages)
+        for file in distribution.files or ()
+        if _is_code(file.parts) or _is_notice(file.parts)
+    }
 
 
 def _is_code(parts: tuple[str, ...]) -> bool:
@@ -158,6 +181,8 @@ def _is_notice(parts: tuple[str, ...]) -> bool:
 
 
 def _file(path: Path) -> File:
+    if path.name.startswith("_sysconfigdata"):
+        return File(BUILD_SETTINGS)
     content = path.read_bytes()
     return File(elf.lean(content), runs=True) if elf.is_elf(content) else File(content)
 

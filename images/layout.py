@@ -1,14 +1,15 @@
-"""Where things lie in the tool image, and what of the host goes into it: tables, and nothing else.
+"""Where things lie in the images: tables, and what an image of these has. Pure.
 
-brokerd keeps a list of its own with the places that no mount may cover (brokerd/mounts.py), since it
+brokerd keeps a list of its own with the places that no mount of a tool's may cover (brokerd/mounts.py), since it
 cannot import this file; a test compares the two with OWN. README.md explains each choice.
 """
 
-NAME = "localhost/boxmaker/tools"
+from images.table import Image
 
 PROGRAMS = "usr/bin"
 LIBRARY = "usr/lib"
 CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
+TIME_ZONES = "usr/share/zoneinfo"
 
 OWN = (
     "/bin", "/sbin", "/lib", "/lib64", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64",
@@ -16,7 +17,7 @@ OWN = (
     "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/mtab",
     "/proc", "/sys", "/dev", "/run", "/tmp",
 )  # fmt: skip
-"""The image's own places. A mount at, above or below one of them would replace a part of the image."""
+"""The tool image's own places. A mount at, above or below one of them would replace a part of the image."""
 
 LINKS = {
     "bin": "usr/bin",
@@ -27,9 +28,11 @@ LINKS = {
     "usr/sbin": "bin",
     "usr/lib64": "lib",
     "etc/mtab": "/proc/mounts",
-    f"{PROGRAMS}/python": "python3",
 }
-"""Path in the image -> what it points to."""
+"""Path in an image -> what it points to."""
+
+SHELL_LINKS = {f"{PROGRAMS}/python": "python3"}
+"""The same, where a shell is: what people type."""
 
 MOUNT_POINTS = ("proc", "sys", "dev", "dev/shm", "run")
 """Empty directories that the container runtime mounts over. Podman would make them, each time."""
@@ -42,13 +45,19 @@ MOUNT_FILES = ("etc/hosts", "etc/hostname", "etc/resolv.conf", "run/.containeren
 """The same, as empty files."""
 
 TEXTS = {
+    "etc/passwd": "root:x:0:0:root:/:\nnobody:x:65534:65534:nobody:/:\n",
+    "etc/group": "root:x:0:\nnogroup:x:65534:\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+"""Small files of the images' own. `nobody` keeps its name: Podman leaves that one out when it counts ids."""
+
+SHELL_TEXTS = {
     "etc/passwd": (
         "root:x:0:0:root:/:/bin/sh\ntool:x:1000:1000:tool:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
     ),
     "etc/group": "root:x:0:\ntool:x:1000:\nnogroup:x:65534:\n",
-    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-"""Small files of the image's own. `nobody` keeps its name: Podman leaves that one out when it counts ids."""
+"""What is different where a shell is."""
 
 APPLETS = (
     "[", "ash", "awk", "base64", "basename", "bc", "bunzip2", "bzcat", "bzip2", "cal", "cat", "chmod", "clear",
@@ -63,30 +72,36 @@ APPLETS = (
 )  # fmt: skip
 """The names under which busybox answers. What is left out either asks for a privilege or opens a network."""
 
-COMMAND = ("/usr/bin/python3", "-I", "-S", "-m", "toolkit")
-"""What a container of this image runs. -S: no site-packages to look for; ours lie in the library itself."""
+USER, SHELL_USER = "65534:65534", "1000:1000"
+"""Who a container runs as unless whoever starts it says another: nobody, and the user of a shell."""
 
-ENVIRONMENT = {
-    "HOME": "/tmp",  # a mount point in the image
-    "LANG": "C.UTF-8",
-    "PATH": f"/{PROGRAMS}",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "SSL_CERT_FILE": f"/{CA_BUNDLE}",
-}
 
-USER = "1000:1000"
+def links(image: Image) -> dict[str, str]:
+    return {**LINKS, **(SHELL_LINKS | dict.fromkeys(_applets(), "busybox") if image.shell else {})}
 
-LEFT_OUT_DIRECTORIES = frozenset({
-    "__pycache__", "__phello__", "curses", "dist-packages", "distutils", "ensurepip", "idlelib", "lib2to3",
-    "pydoc_data", "site-packages", "test", "tests", "tkinter", "turtledemo", "venv",
-})  # fmt: skip
-"""Of the standard library: tests, programs with windows, and what installs packages."""
 
-LEFT_OUT_MODULES = frozenset(
-    {"__hello__", "_distutils_system_mod", "antigravity", "sitecustomize", "this", "turtle", "usercustomize"}
-)
+def texts(image: Image) -> dict[str, str]:
+    return {**TEXTS, **(SHELL_TEXTS if image.shell else {})}
 
-LEFT_OUT_EXTENSIONS = (
-    "_ctypes_test", "_curses", "_dbm", "_gdbm", "_test", "_tkinter", "_xx", "nis", "ossaudiodev", "readline", "xx",
-)  # fmt: skip
-"""Beginnings of extension modules that are tests, or that would bring a library along for nothing."""
+
+def user(image: Image) -> str:
+    return SHELL_USER if image.shell else USER
+
+
+def command(image: Image) -> tuple[str, ...]:
+    """Return what a container runs by itself. -S: no site-packages to look for; ours lie in the library itself."""
+    return (f"/{PROGRAMS}/python3", "-I", "-S", "-m", image.program)
+
+
+def environment(image: Image) -> dict[str, str]:
+    return {
+        "HOME": f"/{SCRATCH}" if image.shell else "/",
+        "LANG": "C.UTF-8",
+        "PATH": f"/{PROGRAMS}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **({"SSL_CERT_FILE": f"/{CA_BUNDLE}"} if image.certificates else {}),
+    }
+
+
+def _applets() -> list[str]:
+    return [f"{PROGRAMS}/{name}" for name in APPLETS]

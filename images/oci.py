@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 _EPOCH = "1970-01-01T00:00:00Z"
 _MEDIA = "application/vnd.oci.image"
+_TAG_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,10 @@ Entry = File | Link | Directory
 class Settings:
     """What a container of the image starts with, unless whoever starts it says otherwise."""
 
-    name: str
+    repository: str
+    tag: str | None
+    """None: the tag is made from the content, so that a name names one content."""
+    made_by: str
     architecture: str
     command: Sequence[str]
     user: str
@@ -55,8 +59,17 @@ class Settings:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def archive(tree: Mapping[str, Entry], settings: Settings) -> tuple[str, bytes]:
-    """Return the image's ID, 64 hexadecimal digits, and the archive. Paths of the tree begin with no slash."""
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """An image: its ID, 64 hexadecimal digits, the name that it is loaded under, and its archive."""
+
+    identity: str
+    name: str
+    archive: bytes
+
+
+def archive(tree: Mapping[str, Entry], settings: Settings) -> Built:
+    """Return the image of a tree, whose paths begin with no slash."""
     layer = _tar(_whole(tree))
     config = _json({
         "architecture": settings.architecture,
@@ -68,7 +81,7 @@ def archive(tree: Mapping[str, Entry], settings: Settings) -> tuple[str, bytes]:
             "WorkingDir": "/",
         },
         "created": _EPOCH,
-        "history": [{"created": _EPOCH, "created_by": "images/tool_image.py"}],
+        "history": [{"created": _EPOCH, "created_by": settings.made_by}],
         "os": "linux",
         "rootfs": {"diff_ids": [f"sha256:{_digest(layer)}"], "type": "layers"},
     })  # fmt: skip
@@ -78,13 +91,18 @@ def archive(tree: Mapping[str, Entry], settings: Settings) -> tuple[str, bytes]:
         "mediaType": f"{_MEDIA}.manifest.v1+json",
         "schemaVersion": 2,
     })  # fmt: skip
-    named = _described(manifest, "manifest.v1+json") | {
-        "annotations": {"org.opencontainers.image.ref.name": settings.name}
-    }
+    identity = _digest(config)
+    name = f"{settings.repository}:{settings.tag or content_tag(identity)}"
+    named = _described(manifest, "manifest.v1+json") | {"annotations": {"org.opencontainers.image.ref.name": name}}
     blobs = {f"blobs/sha256/{_digest(blob)}": File(blob) for blob in (layer, config, manifest)}
     index = _json({"manifests": [named], "schemaVersion": 2})
     outer = {"oci-layout": File(_json({"imageLayoutVersion": "1.0.0"})), "index.json": File(index), **blobs}
-    return _digest(config), _tar(_whole(outer))
+    return Built(identity=identity, name=name, archive=_tar(_whole(outer)))
+
+
+def content_tag(identity: str) -> str:
+    """Return the tag of an image that is named after its content."""
+    return identity[:_TAG_DIGITS]
 
 
 def _whole(tree: Mapping[str, Entry]) -> dict[str, Entry]:
