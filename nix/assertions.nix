@@ -1,0 +1,282 @@
+# What services.boxmaker refuses, each with what to do instead. A list of { assertion, message } for NixOS, which shows
+# every message of those that do not hold. tests/nix/test_assertions.py breaks each of them.
+{
+  lib,
+  config,
+  cfg,
+  wiring,
+  plan,
+  wired,
+}:
+let
+  inherit (builtins)
+    attrNames
+    any
+    concatMap
+    concatStringsSep
+    elem
+    filter
+    head
+    isAttrs
+    match
+    ;
+  inherit (lib) hasPrefix;
+
+  # A fault that is there gives a message; the list of all of them is what NixOS wants.
+  refuse = fault: message: {
+    assertion = !fault;
+    message = "services.boxmaker.${message}";
+  };
+  refuseEach = items: fault: message: map (item: refuse (fault item) (message item)) items;
+  listed = concatStringsSep ", ";
+
+  is = pattern: text: match pattern text != null;
+  # Absolute, without "." and "..", doubled or final slashes.
+  normal = path: is "(/[^/]+)+" path && !is ".*/[.][.]?(/.*)?" path;
+  within = place: path: place == "/" || path == place || hasPrefix "${place}/" path;
+  meet = one: other: within one other || within other one;
+
+  roleNames = attrNames wiring.roles;
+  ours = map (name: wiring.roles.${name}.user) roleNames ++ [ wiring.tools.user ];
+  uids = builtins.listToAttrs (
+    map (r: {
+      name = r.user;
+      value = r.uid;
+    }) (builtins.attrValues wiring.roles ++ [ wiring.tools ])
+  );
+  accounts = config.users.users;
+
+  home = plan.at "home";
+  etc = plan.at "etc";
+
+  # The host of an upstream over TCP, null where it is anything else.
+  tcp = match "http://(\\[[0-9a-fA-F:.]+]|[A-Za-z0-9._-]+)(:[0-9]+)?/?" cfg.upstream;
+  host = if tcp == null then "" else head tcp;
+  loopback = is "127[.].*|localhost|\\[::1]" host;
+  isLiteral = is "[0-9]+([.][0-9]+){3}|\\[.*]|localhost" host;
+  networked = filter (name: plan.networkOf name != "none") roleNames;
+
+  upstream = [
+    (refuse (cfg.upstream == "")
+      "upstream is empty: say where the model server listens, as \"http://host:port\" or \"unix:/directory/name.sock\""
+    )
+    (refuse (hasPrefix "https:" cfg.upstream)
+      "upstream is https: inferproxy forwards bytes unread and ends no TLS; give http, over a network that you trust, or a socket"
+    )
+    (refuse (hasPrefix "http://" cfg.upstream && tcp == null)
+      "upstream must be no more than \"http://host:port\": no path, user or query"
+    )
+    (refuse (cfg.upstream != "" && !is "(http|https|unix):.*" cfg.upstream)
+      "upstream must begin with \"http://\" or \"unix:/\""
+    )
+    (refuse (hasPrefix "unix:" cfg.upstream && !normal (lib.removePrefix "unix:" cfg.upstream))
+      "upstream must name its socket by an absolute path without \".\", \"..\" or empty parts"
+    )
+    (refuse (sharedDirectory plan.socketDirectory)
+      "upstream's socket lies in ${toString plan.socketDirectory}, which inferproxy would see whole: give the socket a directory of its own, outside of ${home}, ${etc} and /tmp"
+    )
+    (refuse (!is "(pasta|slirp4netns)(:.*)?|host" cfg.network)
+      "network must be \"pasta\", \"slirp4netns\" (both with options after a colon) or \"host\""
+    )
+    (refuse (loopback && !is "host|pasta:(.*,)?-T,.*" cfg.network)
+      "upstream is on this machine's loopback address, which ${cfg.network} does not reach: use a socket (unix:/…), network = \"pasta:-T,PORT\", or network = \"host\""
+    )
+  ];
+
+  sharedDirectory =
+    directory:
+    directory != null
+    && (
+      elem directory [
+        "/"
+        "/etc"
+        "/home"
+        "/nix"
+        "/root"
+        "/run"
+        "/srv"
+        "/tmp"
+        "/var"
+        "/var/lib"
+        "/var/run"
+        "/var/tmp"
+      ]
+      || any (meet directory) [
+        home
+        etc
+      ]
+      # Units have a /tmp of their own, and of this one nothing.
+      || any (place: within place directory) [
+        "/tmp"
+        "/var/tmp"
+      ]
+    );
+
+  addresses = [
+    (refuse (tcp != null && !isLiteral && !(cfg.allowedAddresses ? ${head (networked ++ [ "inferproxy" ])}))
+      "allowedAddresses.${listed networked} is missing: upstream is a name (${host}), so the addresses behind it, and those of the name servers, have to be said"
+    )
+  ]
+  ++ refuseEach (attrNames cfg.allowedAddresses) (name: !elem name roleNames) (
+    name: "allowedAddresses.${name}: there is no such role; there are ${listed roleNames}"
+  )
+  ++ refuseEach (filter (name: elem name roleNames) (attrNames cfg.allowedAddresses)) (
+    name: !elem name networked
+  ) (name: "allowedAddresses.${name}: this role has no network, so there is nothing to allow")
+  ++ refuseEach (concatMap (name: cfg.allowedAddresses.${name}) (attrNames cfg.allowedAddresses)) (
+    address: elem address [ "any" "" ] || is ".*/0" address
+  ) (address: "allowedAddresses holds \"${address}\", which would allow everything");
+
+  # NixOS, systemd and Podman each read this path in a language of its own.
+  state = [
+    (refuse (!normal home || !is "[A-Za-z0-9/_.+-]*" home)
+      "stateDir must be an absolute path of letters, digits and \"_.+-\", without \".\", \"..\" or empty parts"
+    )
+    (refuse
+      (any (meet home) [
+        etc
+        "/nix"
+        "/proc"
+        "/sys"
+        "/dev"
+        "/run"
+        "/tmp"
+      ])
+      "stateDir is ${home}: it has to outlive a reboot, in a directory that is Boxmaker's alone, and apart from ${etc}"
+    )
+  ];
+
+  # A folder at, above or below one of these would replace a part of brokerd's own image, or of the unit's /tmp.
+  imagesOwn = [
+    "/bin"
+    "/dev"
+    "/lib"
+    "/lib64"
+    "/nix"
+    "/proc"
+    "/run"
+    "/sbin"
+    "/sys"
+    "/tmp"
+    "/usr"
+    "/var/tmp"
+  ];
+  granted =
+    refuseEach cfg.grantedPaths (path: !normal path || is ".*[\"\n\r].*" path) (
+      path: "grantedPaths: \"${path}\" must be an absolute path without \".\", \"..\", empty parts or quotes"
+    )
+    ++ refuseEach cfg.grantedPaths (path: meet path home || meet path etc) (
+      path: "grantedPaths: ${path} holds or lies in ${home} or ${etc}, which no tool may see"
+    )
+    ++ refuseEach cfg.grantedPaths (path: any (meet path) imagesOwn) (
+      path: "grantedPaths: ${path} would cover a part of the images; those are ${listed imagesOwn}"
+    );
+
+  used = [
+    cfg.slots.main
+    cfg.slots.background
+  ];
+  slots = [
+    (refuse (cfg.slots.main == cfg.slots.background && cfg.expect.slots > 1)
+      "slots.background is slots.main: give each its own, or the server's cache is lost with every change between them"
+    )
+    (refuse (any (slot: slot >= cfg.expect.slots) used)
+      "slots: the model server has ${toString cfg.expect.slots} (expect.slots), numbered from 0, and main or background is not among them"
+    )
+    (refuse (!is "([0-9a-f]{64})?" cfg.expect.templateSha256)
+      "expect.templateSha256 must be 64 hexadecimal digits in lower case, or empty"
+    )
+  ]
+  ++ refuseEach (attrNames cfg.otherAgents) (name: any (slot: elem slot used) cfg.otherAgents.${name}) (
+    name: "otherAgents.${name} uses a slot of this Boxmaker: two agents of one model server need slots that differ"
+  )
+  ++
+    refuseEach (attrNames cfg.otherAgents)
+      (name: any (slot: slot >= cfg.expect.slots) cfg.otherAgents.${name})
+      (name: "otherAgents.${name} uses a slot that the model server does not have (expect.slots)");
+
+  owners = [
+    (refuse (cfg.owners == [ ]) "owners is empty: nobody could talk with Boxmaker or answer its questions")
+  ]
+  ++ refuseEach cfg.owners (name: !(accounts ? ${name})) (
+    name: "owners: ${name} is no user of this machine (users.users.${name})"
+  )
+  ++ refuseEach cfg.owners (name: elem name ours) (
+    name: "owners: ${name} is a user of Boxmaker's own; an owner is a person"
+  );
+
+  others = filter (name: !elem name ours) (attrNames accounts);
+  users =
+    refuseEach others (name: elem (accounts.${name}.uid or null) (builtins.attrValues uids)) (
+      name: "the user ${name} has the uid ${toString accounts.${name}.uid}, which is one of Boxmaker's: ${
+        listed (map (user: "${user} ${toString uids.${user}}") (attrNames uids))
+      }"
+    )
+    ++ refuseEach ours (name: accounts.${name}.isNormalUser or false || accounts.${name}.uid or null != uids.${name}) (
+      name: "the user ${name} is Boxmaker's own, and something else in this configuration changes it"
+    )
+    ++
+      refuseEach ours
+        (
+          name:
+          accounts.${name}.extraGroups or [ ] != [ ]
+          || any (group: elem name (config.users.groups.${group}.members or [ ])) (attrNames config.users.groups)
+        )
+        (
+          name: "the user ${name} has been put into a further group: whoever holds a role would hold what that group may"
+        )
+    ++
+      refuseEach
+        (filter (name: !elem name ours) (attrNames config.virtualisation.oci-containers.containers))
+        (
+          name: elem (config.virtualisation.oci-containers.containers.${name}.podman.user or "root") ours
+        )
+        (name: "the container ${name} runs as a user of Boxmaker's, who may own nothing else");
+
+  # What the module writes itself, as "listen.owner".
+  leaves =
+    path: set:
+    concatMap (
+      name: if isAttrs set.${name} then leaves (path ++ [ name ]) set.${name} else [ (path ++ [ name ]) ]
+    ) (attrNames set);
+  said =
+    path: set: path == [ ] || (isAttrs set && set ? ${head path} && said (builtins.tail path) set.${head path});
+  settings =
+    refuseEach (attrNames cfg.settings) (name: !elem name roleNames) (
+      name: "settings.${name}: there is no such role; there are ${listed roleNames}"
+    )
+    ++ concatMap (
+      name:
+      refuseEach (leaves [ ] (wired.${name} or { })) (path: said path (cfg.settings.${name} or { })) (
+        path: "settings.${name}.${concatStringsSep "." path} cannot be set here: it follows from the wiring or from another option"
+      )
+    ) roleNames;
+
+  images =
+    refuseEach roleNames (name: !(cfg.images ? ${name})) (
+      name: "images.${name} is missing: import the module from the flake, which brings it, or name an image"
+    )
+    ++ refuseEach (attrNames cfg.images) (name: !elem name roleNames) (
+      name: "images.${name}: there is no such role; there are ${listed roleNames}"
+    )
+    ++ refuseEach (attrNames cfg.grants) (name: !is "[a-z0-9][a-z0-9-]{0,63}" name) (
+      name: "grants: \"${name}\" is no id of a grant: small letters, digits and hyphens, at most 64"
+    );
+
+  secrets = concatMap (
+    name:
+    refuseEach wiring.roles.${name}.secrets (secret: !normal cfg.credentials.${name}.${secret}) (
+      secret: "credentials.${name}.${secret} is missing: an absolute path to what systemd-creds encrypt --name=${secret} wrote"
+    )
+  ) roleNames;
+
+  machine = [
+    (refuse (config.virtualisation.oci-containers.backend != "podman")
+      "enable needs virtualisation.oci-containers.backend = \"podman\": the roles are rootless containers of users of their own"
+    )
+    (refuse (!(config.security.allowUserNamespaces or true))
+      "enable needs security.allowUserNamespaces = true: without user namespaces there is no rootless Podman"
+    )
+  ];
+in
+upstream ++ addresses ++ state ++ granted ++ slots ++ owners ++ users ++ settings ++ images ++ secrets ++ machine

@@ -1,0 +1,223 @@
+# The options of services.boxmaker. What reads each of them: nix/settings.nix, nix/containers.nix, nix/module.nix.
+# An option that nothing reads does not stand here; Mattermost and memory get theirs with their roles.
+{ lib, wiring }:
+let
+  inherit (lib) literalExpression mkOption types;
+
+  withSecrets = builtins.filter (name: wiring.roles.${name}.secrets != [ ]) (
+    builtins.attrNames wiring.roles
+  );
+in
+{
+  enable = lib.mkEnableOption "Boxmaker, a private agent appliance";
+
+  package = mkOption {
+    type = types.package;
+    defaultText = literalExpression "boxmaker.packages.\${system}.bxctl";
+    description = "The package that `bxctl` comes from. It runs on the host, as the person who calls it.";
+  };
+
+  images = mkOption {
+    type = types.attrsOf types.package;
+    default = { };
+    defaultText = literalExpression "boxmaker.packages.\${system}.image-<role>";
+    example = literalExpression "{ loopd = pkgs.callPackage ./my-loopd.nix { }; }";
+    description = ''
+      One image for each role, as `dockerTools.buildLayeredImage` makes it. The flake's own are there unless one is
+      named here. An image has to bring `/usr/bin/python3` and the role's code where `-I -S` finds it.
+    '';
+  };
+
+  toolImage = mkOption {
+    type = types.package;
+    defaultText = literalExpression "boxmaker.packages.\${system}.image-tools";
+    description = "The image that every tool call runs in, as an archive for `podman load`.";
+  };
+
+  toolImageId = mkOption {
+    type = types.package;
+    defaultText = literalExpression "boxmaker.packages.\${system}.tool-image-id";
+    description = ''
+      A file that holds the ID of {option}`services.boxmaker.toolImage`, 64 hexadecimal digits. brokerd runs this ID and
+      nothing else; with another image in the store no tool runs. Change both options together.
+    '';
+  };
+
+  owners = mkOption {
+    type = types.listOf types.str;
+    default = [ ];
+    example = [ "alice" ];
+    description = ''
+      Whose `bxctl` may connect: users of this machine, who become members of the groups of the owner's sockets. They
+      may talk with the model, answer questions and read the audit. The first of them owns the directory of grants.
+    '';
+  };
+
+  upstream = mkOption {
+    type = types.str;
+    default = "";
+    example = "http://192.0.2.7:8080";
+    description = ''
+      The model server: `http://host:port`, or `unix:/directory/name.sock` where it listens on a socket of this
+      machine. With a socket inferproxy has no network at all; its user, `bx-inferproxy`, has to be let into the
+      socket's directory, which should hold nothing else. Required.
+    '';
+  };
+
+  network = mkOption {
+    type = types.str;
+    default = "pasta";
+    example = "slirp4netns";
+    description = ''
+      Podman's name of the network that inferproxy gets to reach an upstream over TCP: `pasta`, `slirp4netns` or
+      `host`, with Podman's own options after a colon. An upstream on this machine's loopback address needs
+      `pasta:-T,PORT` or `host`; with `host`, {option}`services.boxmaker.allowedAddresses` is all that holds it.
+    '';
+  };
+
+  allowedAddresses = mkOption {
+    type = types.attrsOf (types.listOf types.str);
+    default = { };
+    example = {
+      inferproxy = [
+        "192.0.2.0/24"
+        "192.0.2.53"
+      ];
+    };
+    description = ''
+      For each role that has a network, the addresses that its unit may speak with, as systemd's `IPAddressAllow=`
+      takes them; everything else is denied. Left out, it is the address in
+      {option}`services.boxmaker.upstream`. An upstream that is a name needs them said, those of the name servers too.
+    '';
+  };
+
+  stateDir = mkOption {
+    type = types.str;
+    default = "/var/lib/boxmaker";
+    description = ''
+      Where everything lies that Boxmaker writes: sessions, audit log, what brokerd keeps, sockets, and the image
+      stores of the roles' users. Its sub-directories come from nix/roles.nix. Another place than the default is told
+      to `bxctl` by the variable BOXMAKER_HOME.
+    '';
+  };
+
+  grantedPaths = mkOption {
+    type = types.listOf types.str;
+    default = [ ];
+    example = [ "/srv/notes" ];
+    description = ''
+      The folders that grants may speak of. brokerd sees them read-only at the same path, and checks there what a tool
+      asks for; a grant of anything else is refused. `bx-brokerd` and `boxmaker-tools` have to be let in by an ACL:
+      `bxctl doctor` says the command.
+    '';
+  };
+
+  grants = mkOption {
+    type = types.attrsOf types.path;
+    default = { };
+    example = literalExpression "{ read-notes = ./grants/read-notes.toml; }";
+    description = ''
+      Grant files that this configuration brings, by their id. They are root's; others may be written beside them in
+      /etc/boxmaker/grants by the first owner.
+    '';
+  };
+
+  slots = {
+    main = mkOption {
+      type = types.ints.unsigned;
+      default = 0;
+      description = "The model server's slot for conversations.";
+    };
+    background = mkOption {
+      type = types.ints.unsigned;
+      default = 1;
+      description = ''
+        The slot for scheduled work. Another one than {option}`services.boxmaker.slots.main`, or each would push the
+        other's prompt out of the cache; only a server with one slot has them share it.
+      '';
+    };
+  };
+
+  otherAgents = mkOption {
+    type = types.attrsOf (types.listOf types.ints.unsigned);
+    default = { };
+    example = {
+      scribe = [ 2 ];
+    };
+    description = ''
+      Other agents that use the same model server, with their slots of it. One configuration describes one Boxmaker,
+      and a machine has one; what else talks to the server cannot be seen from here, so it is said here, and an overlap
+      is refused: two agents on one slot read each other's prompts out of the cache in turn.
+    '';
+  };
+
+  expect = {
+    contextTokens = mkOption {
+      type = types.ints.positive;
+      default = 131072;
+      description = "Context of one slot: llama-server's `--ctx-size` divided by `--parallel`. Compared, never set.";
+    };
+    slots = mkOption {
+      type = types.ints.positive;
+      default = 2;
+      description = "How many slots the model server has: its `--parallel`. Compared, never set.";
+    };
+    templateSha256 = mkOption {
+      type = types.str;
+      default = "";
+      description = "SHA-256 of the chat template, as `bxctl doctor` shows it; empty: any that passes the self-test.";
+    };
+  };
+
+  timeZone = mkOption {
+    type = types.str;
+    default = "UTC";
+    example = "Europe/Berlin";
+    description = "The zone that the model's clock tells beside UTC, as an IANA name.";
+  };
+
+  egressNetwork = mkOption {
+    type = types.enum [
+      "pasta"
+      "slirp4netns"
+      "host"
+    ];
+    default = "pasta";
+    description = ''
+      How the egress proxy of a call reaches the internet (docs/egress.md). A tool's own container never has a network.
+    '';
+  };
+
+  settings = mkOption {
+    type = types.attrsOf (types.attrsOf types.anything);
+    default = { };
+    example = literalExpression ''
+      {
+        loopd.sampling.temperature = 0.7;
+        brokerd.approvals.ttl_ms = 600000;
+      }
+    '';
+    description = ''
+      More of a role's configuration file, by role: the keys of deploy/example. What the module writes itself, as the
+      paths of sockets, cannot be said here. The whole file is in /etc/boxmaker, and `bxctl config check` reads it.
+    '';
+  };
+}
+# Only where some role has a secret: today none has.
+// lib.optionalAttrs (withSecrets != [ ]) {
+  credentials = lib.genAttrs withSecrets (
+    name:
+    lib.genAttrs wiring.roles.${name}.secrets (
+      secret:
+      mkOption {
+        type = types.str;
+        default = "";
+        example = "/etc/boxmaker/credentials/${secret}.cred";
+        description = ''
+          Where the encrypted credential `${secret}` of ${name} lies, as `systemd-creds encrypt --name=${secret}`
+          wrote it. A path of the machine as a string: a path of Nix would put the file into the store. Required.
+        '';
+      }
+    )
+  );
+}
