@@ -164,11 +164,13 @@ def _directory(wiring: Wiring, entry: Directory, *, user: str) -> str:
     made = f"d {path} {entry.mode} {user} {entry.group} -"
     if not entry.enter:
         return made
-    enter = [f"user:{name}:--x" for name in entry.enter]
-    write = [f"default:user:{name}:rw-" for name in entry.enter]
+    # By number: names would be those of the machine that the command runs on, also where it prepares another's tree.
+    uids = [wiring.users[name] for name in entry.enter]
+    enter = [f"user:{uid}:--x" for uid in uids]
+    write = [f"default:user:{uid}:rw-" for uid in uids]
     usual = ["default:user::rwx", "default:group::rw-", "default:mask::rw-", "default:other::---"]
     entries = [*enter, *usual, *write] if entry.sockets else enter
-    return f"{made}\na+ {path} - - - - {','.join(entries)}"
+    return f"{made}\n# and {', '.join(entry.enter)}\na+ {path} - - - - {','.join(entries)}"
 
 
 def _joined(head: str, lines: Iterable[str]) -> str:

@@ -1,0 +1,86 @@
+"""What the owner was asked at the installation, kept so that an upgrade asks nothing.
+
+Reads and writes: /etc/boxmaker/install.toml. An option that is given takes the place of what is kept.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import tomlkit
+
+from bxcore import config
+from bxcore.wiring import Wiring
+from deploy.appliance import roleplan
+from deploy.local.refusal import Refusal
+from deploy.quadlet import unitfile
+
+_HEAD = "What deploy/quadlet/install was told; run it again with other options to change this."
+_LOOPBACK = re.compile(r"http://(?:127\.0\.0\.1|\[::1\]|localhost)(?::(\d+))?/?")
+
+
+@attrs.frozen(kw_only=True)
+class Answers:
+    """The model server: its address as in inferproxy.toml, its size. Who may use bxctl. What grants may speak of."""
+
+    upstream: str
+    owner: str
+    n_ctx: int = 131_072
+    slots: int = 2
+    grants: tuple[Path, ...] = ()
+
+    @property
+    def settings(self) -> roleplan.Settings:
+        """The same, as the containers' options depend on it."""
+        return roleplan.Settings(upstream=self.upstream, network=network(self.upstream), granted=self.grants)
+
+
+def network(upstream: str) -> str:
+    """Return Podman's network that reaches a model server. Of this machine's loopback, its one port alone is led in."""
+    found = _LOOPBACK.fullmatch(upstream)
+    return f"pasta:-T,{found[1] or 80}" if found else "pasta"
+
+
+def path(wiring: Wiring, root: Path) -> Path:
+    """Return where the answers lie."""
+    return root / str(wiring.at("etc/install.toml")).removeprefix("/")
+
+
+def joined(
+    kept: Path, *, upstream: str | None, owner: str | None, n_ctx: int | None, slots: int | None, grants: Sequence[Path]
+) -> Answers:
+    """Return the options, and for what was not given what was kept. Raises Refusal where something is not known."""
+    before = config.load(kept, Answers) if kept.exists() else None
+    if before is None and (upstream is None or owner is None):
+        raise Refusal("a first installation needs --upstream URL and --owner USER")
+    base = before or Answers(upstream="", owner="")
+    return Answers(
+        upstream=upstream or base.upstream,
+        owner=owner or base.owner,
+        n_ctx=n_ctx or base.n_ctx,
+        slots=slots or base.slots,
+        grants=tuple(grants) or base.grants,
+    )
+
+
+def text(answers: Answers) -> str:
+    """Return install.toml."""
+    document = tomlkit.document()
+    document.add(tomlkit.comment(_HEAD))
+    for name, value in attrs.asdict(answers).items():
+        document.add(name, [str(folder) for folder in value] if name == "grants" else value)
+    return tomlkit.dumps(document)
+
+
+def check(answers: Answers) -> None:
+    """Raise Refusal for a folder that cannot be granted."""
+    for folder in answers.grants:
+        if not folder.is_absolute() or not folder.is_dir():
+            raise Refusal(f"--grant {folder}: not a directory, or not its whole path")
+        try:
+            unitfile.plain(str(folder))
+        except unitfile.Unwritable as fault:
+            raise Refusal(f"--grant {folder}: {fault}") from None
+        if {":", ","} & set(str(folder)):
+            raise Refusal(f"--grant {folder}: Podman takes a colon or a comma for the end of a path")

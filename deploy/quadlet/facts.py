@@ -1,0 +1,123 @@
+"""What the installer has to know of a machine, and why it may not install there.
+
+Reads: /run/systemd, /sys/fs/cgroup, the user and group files below the root, the PATH, `podman --version`.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bxcore.wiring import Wiring
+
+PODMAN = (5, 0)
+CONTROLLERS = ("memory", "pids")
+PROGRAMS = (
+    "loginctl", "newgidmap", "newuidmap", "pasta", "setpriv", "systemctl", "systemd-sysusers", "systemd-tmpfiles",
+)  # fmt: skip
+
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+_COMMAND_SECONDS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accounts:
+    """Names and numbers of users and groups."""
+
+    users: Mapping[str, int]
+    groups: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What a machine is able to do. `podman` is None where there is none."""
+
+    systemd: bool
+    controllers: frozenset[str]
+    podman: tuple[int, int] | None
+    programs: frozenset[str]
+
+
+def accounts(root: Path) -> Accounts:
+    """Return the accounts in the files below `root`."""
+    return Accounts(
+        users=_numbers(root / "etc" / "passwd"),
+        groups=_numbers(root / "etc" / "group"),
+    )
+
+
+def look() -> Machine:
+    """Look at this machine."""
+    return Machine(
+        systemd=Path("/run/systemd/system").is_dir(),
+        controllers=frozenset(_content(Path("/sys/fs/cgroup/cgroup.controllers")).split()),
+        podman=_podman(),
+        programs=frozenset(name for name in PROGRAMS if shutil.which(name)),
+    )
+
+
+def unable(machine: Machine) -> Iterator[str]:
+    """Yield what the machine lacks, with what helps."""
+    if not machine.systemd:
+        yield "systemd does not run this machine, and the units are systemd's; `make appliance` needs none"
+    if missing := sorted(set(CONTROLLERS) - machine.controllers):
+        yield (
+            f"cgroup v2 does not offer {' and '.join(missing)}, so a role's limits would not hold: start the kernel "
+            "without systemd.unified_cgroup_hierarchy=0 and cgroup_disable="
+        )
+    if machine.podman is None:
+        yield "podman is not installed"
+    elif machine.podman < PODMAN:
+        yield (
+            f"podman {_dotted(machine.podman)} is too old: units for containers (Quadlet) came with 4.4, and with "
+            f"drop-ins, which this machine's settings are, in {_dotted(PODMAN)}"
+        )
+    if absent := sorted(set(PROGRAMS) - machine.programs):
+        yield f"these programs are missing: {', '.join(absent)} (docs/other-linux.md names their packages)"
+
+
+def taken(found: Accounts, wiring: Wiring) -> Iterator[str]:
+    """Yield each of the wiring's names and numbers that somebody else has."""
+    for kind, there in (("user", found.users), ("group", found.groups)):
+        names = {number: name for name, number in there.items()}
+        for user, number in wiring.users.items():
+            if there.get(user, number) != number:
+                yield f"the {kind} {user} is there with the number {there[user]}, and has to have {number}"
+            elif names.get(number, user) != user:
+                yield f"the {kind} number {number}, which is {user}'s, belongs to {names[number]}"
+
+
+def owner(found: Accounts, name: str) -> Iterator[str]:
+    """Yield why this user cannot be the owner."""
+    if name not in found.users:
+        yield f"there is no user {name} here, who is to be the owner"
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    fields = [line.split(":") for line in _content(file).splitlines()]
+    return {field[0]: int(field[2]) for field in fields if len(field) > 2 and field[2].isdecimal()}
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def _podman() -> tuple[int, int] | None:
+    try:
+        told = subprocess.run(
+            ["podman", "--version"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_COMMAND_SECONDS,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return None
+    found = _VERSION.search(told.stdout)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

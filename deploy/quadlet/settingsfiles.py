@@ -1,0 +1,102 @@
+"""The roles' settings files on a host: the examples with this host's values, until the owner changes one.
+
+Invariant: a file whose text is not what the installer wrote is never touched again; the first line carries the hash by
+which that is seen.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+from bxcore import config
+from bxcore.errors import ConfigError
+from bxcore.settings.inferproxy import InferproxySettings
+from bxcore.settings.roles import ROLES
+from bxcore.wiring import Wiring
+from deploy.local.plan import ROOT
+from deploy.quadlet.answers import Answers
+
+EXAMPLES = ROOT / "deploy" / "example"
+_MARK = "# Written by deploy/quadlet/install, and written anew until you change it. "
+
+
+def values(wiring: Wiring, answers: Answers) -> Mapping[str, Mapping[str, Any]]:
+    """Return, for each role, what its example does not say as this host needs it. A dot leads into a table."""
+
+    def at(path: str) -> str:
+        return str(wiring.at(path))
+
+    def socket(edge: str) -> str:
+        return str(wiring.socket(edge))
+
+    return {
+        "inferproxy": {"listen": socket("infer"), "upstream": answers.upstream},
+        "loopd": {
+            "state": at("home"),
+            "listen.owner": socket("loop-owner"),
+            "infer.socket": socket("infer"),
+            "broker.socket": socket("broker"),
+            "expect.n_ctx": answers.n_ctx,
+            "expect.slots": answers.slots,
+            "slots.background": min(1, answers.slots - 1),
+        },
+        "brokerd": {
+            "grants": at("etc/grants"),
+            "audit": at("home/audit"),
+            "state": at("home/broker"),
+            # Beside brokerd's own directories: what else is nobody's business.
+            "protect": [at("home/sessions"), at("home/run"), at("home/containers"), at("etc")],
+            "listen.broker": socket("broker"),
+            "listen.admin": socket("admin"),
+            "podman.socket": socket("tool-runner"),
+            "podman.image_file": at(wiring.tools.image_file),
+            "podman.calls": at(wiring.tools.calls),
+            "podman.seccomp": at(wiring.tools.seccomp),
+            # Podman 5's own; a system that has it need not have slirp4netns.
+            "egress.network": "pasta",
+        },
+    }
+
+
+def text(role: str, changed: Mapping[str, Any]) -> str:
+    """Return a role's file: its example, comments and all, with these values."""
+    document = tomlkit.parse((EXAMPLES / f"{role}.toml").read_text(encoding="utf-8"))
+    for dotted, value in changed.items():
+        *tables, key = dotted.split(".")
+        table: Any = document
+        for name in tables:
+            table = table[name]
+        table[key] = value
+    body = tomlkit.dumps(document)
+    return f"{_MARK}[{_hash(body)}]\n{body}"
+
+
+def is_ours(path: Path) -> bool:
+    """Say whether nothing of the owner's would be lost. A link is the owner's, wherever it leads."""
+    if path.is_symlink():
+        return False
+    try:
+        first, _, body = path.read_text(encoding="utf-8").partition("\n")
+    except FileNotFoundError:
+        return True
+    except UnicodeDecodeError:
+        return False
+    return first == f"{_MARK}[{_hash(body)}]"
+
+
+def faults(path: Path, role: str, answers: Answers) -> Iterator[str]:
+    """Yield what is wrong with a file that the owner has made theirs."""
+    try:
+        settings: object = config.load(path, ROLES[role])
+    except ConfigError as fault:
+        yield fault.detail
+        return
+    if isinstance(settings, InferproxySettings) and settings.upstream != answers.upstream:
+        yield f"{path}: its upstream is {settings.upstream}, and the installer was told {answers.upstream}: write one"
+
+
+def _hash(body: str) -> str:
+    return f"sha256 {hashlib.sha256(body.encode()).hexdigest()}"
