@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Protocol
 
 from bxcore import config, files
 from bxcore.errors import ConfigError
@@ -16,7 +17,8 @@ from bxcore.settings.roles import ROLES
 from deploy.local.home import Home
 from deploy.local.toolhost import ToolHost
 
-_MARK = "# Written by `make chat`, and written anew until you change it. "
+_MARK = "# Written by `{writer}`, and written anew until you change it. "
+_WRITER = "make chat"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,13 @@ class Served:
     slots: int
 
 
+class HasSettings(Protocol):
+    """Where the roles' files lie: a home, or the place of an appliance."""
+
+    @property
+    def etc(self) -> Path: ...
+
+
 class Outcome(Enum):
     """What became of a file."""
 
@@ -37,47 +46,47 @@ class Outcome(Enum):
 
 def inferproxy(home: Home, upstream: str) -> str:
     """Return inferproxy.toml."""
-    return f"listen = {_text(home.infer_socket)}\nupstream = {_text(upstream)}\n"
+    return f"listen = {quoted(home.infer_socket)}\nupstream = {quoted(upstream)}\n"
 
 
 def brokerd(home: Home, host: ToolHost) -> str:
     """Return brokerd.toml, for tools that run in `host`."""
     # Beside brokerd's own directories: what else lies in this home and is nobody's business.
-    private = ", ".join(_text(path) for path in (home.etc, home.log, home.path / "sessions", home.path / "run"))
+    private = ", ".join(quoted(path) for path in (home.etc, home.log, home.path / "sessions", home.path / "run"))
     return f"""\
-grants = {_text(home.grants)}
-audit = {_text(home.audit)}
-state = {_text(home.broker)}
+grants = {quoted(home.grants)}
+audit = {quoted(home.audit)}
+state = {quoted(home.broker)}
 protect = [{private}]
 
 [listen]
-broker = {_text(home.broker_socket)}
-admin = {_text(home.admin_socket)}
-state = {_text(home.state_socket)}
+broker = {quoted(home.broker_socket)}
+admin = {quoted(home.admin_socket)}
+state = {quoted(home.state_socket)}
 
 [podman]
-socket = {_text(host.api_socket)}
-image_file = {_text(host.image_id_file)}
-calls = {_text(host.calls_dir)}
-seccomp = {_text(host.seccomp_path)}
+socket = {quoted(host.api_socket)}
+image_file = {quoted(host.image_id_file)}
+calls = {quoted(host.calls_dir)}
+seccomp = {quoted(host.seccomp_path)}
 
 [egress]
-network = {_text(host.conditions.egress_network)}
+network = {quoted(host.conditions.egress_network)}
 """
 
 
 def loopd(home: Home, served: Served, *, small_model: bool, tools: bool) -> str:
     """Return loopd.toml, which expects the server to stay what it is now. `tools`: there is a brokerd to ask."""
-    broker = f"\n[broker]\nsocket = {_text(home.broker_socket)}\n" if tools else ""
+    broker = f"\n[broker]\nsocket = {quoted(home.broker_socket)}\n" if tools else ""
     background = 0 if served.slots == 1 else 1
     text = f"""\
-state = {_text(home.path)}
+state = {quoted(home.path)}
 
 [listen]
-owner = {_text(home.loop_socket)}
+owner = {quoted(home.loop_socket)}
 
 [infer]
-socket = {_text(home.infer_socket)}
+socket = {quoted(home.infer_socket)}
 
 # The start-up self-test compares the server with this.
 [expect]
@@ -104,21 +113,21 @@ loop_chars = 400
 """
 
 
-def write(path: Path, body: str) -> Outcome:
+def write(path: Path, body: str, *, writer: str = _WRITER) -> Outcome:
     """Make `body` the content of `path`, unless the owner has made the file theirs."""
-    if not _ours(path):
+    if not _ours(path, writer):
         return Outcome.KEPT
-    whole = f"{_MARK}[{_hash(body)}]\n{body}"
+    whole = f"{_first_line(body, writer)}\n{body}"
     files.DiskFiles().replace(path, whole.encode())
     return Outcome.WRITTEN
 
 
-def check_edited(home: Home) -> None:
+def check_edited(home: HasSettings, *, writer: str = _WRITER) -> None:
     """Raise ConfigError with every fault of the files that the owner has made theirs."""
     faults = []
     for role, settings in ROLES.items():
         path = home.etc / f"{role}.toml"
-        if not _ours(path):
+        if not _ours(path, writer):
             faults += _faults(path, settings)
     if faults:
         raise config.ConfigFaults("\n".join(faults))
@@ -132,7 +141,7 @@ def _faults(path: Path, settings: type) -> list[str]:
     return []
 
 
-def _ours(path: Path) -> bool:
+def _ours(path: Path, writer: str) -> bool:
     """Say whether nothing would be lost. A link is the owner's, wherever it leads."""
     if path.is_symlink():
         return False
@@ -142,13 +151,17 @@ def _ours(path: Path) -> bool:
         return True
     except UnicodeDecodeError:
         return False
-    return first == f"{_MARK}[{_hash(body)}]"
+    return first == _first_line(body, writer)
+
+
+def _first_line(body: str, writer: str) -> str:
+    return f"{_MARK.format(writer=writer)}[{_hash(body)}]"
 
 
 def _hash(body: str) -> str:
     return f"sha256 {hashlib.sha256(body.encode()).hexdigest()}"
 
 
-def _text(value: str | Path) -> str:
+def quoted(value: str | Path) -> str:
     """Return a TOML string: JSON's, but for the one control character that JSON leaves alone."""
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

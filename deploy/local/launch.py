@@ -108,7 +108,7 @@ def _options(argv: Sequence[str]) -> Options:
     if given.upstream:
         upstream.check(given.upstream)
     if given.model:
-        _refuse_what_is_no_file(given.model)
+        refuse_what_is_no_file(given.model)
     return Options(
         home=Home(given.home.absolute()),
         upstream=given.upstream,
@@ -123,7 +123,8 @@ def _options(argv: Sequence[str]) -> Options:
     )
 
 
-def _refuse_what_is_no_file(model: Path) -> None:
+def refuse_what_is_no_file(model: Path) -> None:
+    """Raise Refusal where MODEL= names nothing that can be a model."""
     if model.is_dir():
         raise Refusal(f"MODEL={model} is a directory; name one .gguf file in it")
     if not model.is_file():
@@ -214,8 +215,8 @@ def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -
         )
     running.wait_ready(*processes_started)
 
-    found = _ask(home, running, address)
-    _tell(found, options, progress)
+    found = ask(home.infer_socket, home.log, running, address)
+    tell(found, small_model=options.small_model, progress=progress)
     _write(home, "loopd", configs.loopd(home, found, small_model=options.small_model, tools=tools.running), progress)
     running.wait_ready(running.start(_allowed(plan.loopd(home), refused)))
 
@@ -231,16 +232,17 @@ def _write(home: Home, role: str, body: str, progress: Progress) -> None:
         progress.say(f"{path} was changed by hand and stays as it is; without it a new one would be written")
 
 
-def _ask(home: Home, running: Stack, address: str) -> Served:
+def ask(infer_socket: Path, logs: Path, running: Stack, address: str) -> Served:
+    """Return what the model server says of itself, once it has loaded its model. Raises Refusal."""
     deadline = time.monotonic() + _LOAD_SECONDS
     while True:
         try:
-            return served.ask(home.infer_socket)
+            return served.ask(infer_socket)
         except served.Loading:
             if time.monotonic() > deadline:
                 raise Refusal(f"{address}: still loading its model after {_LOAD_SECONDS:.0f} s") from None
         except served.Away as away:
-            log = home.log / "inferproxy.log"
+            log = logs / "inferproxy.log"
             reason = upstream.away(log) or away
             raise Refusal(f"{address}: {reason}; is llama-server running there? The log is {log}") from None
         except served.NotLlama as fault:
@@ -248,8 +250,9 @@ def _ask(home: Home, running: Stack, address: str) -> Served:
         running.pause(f"waiting for {address} to load its model")
 
 
-def _tell(found: Served, options: Options, progress: Progress) -> None:
-    if options.small_model:
+def tell(found: Served, *, small_model: bool, progress: Progress) -> None:
+    """Say which model it is, and what to expect of it."""
+    if small_model:
         progress.say(f"{found.model} is tiny and talks nonsense at times; UPSTREAM=http://host:port uses your server")
         return
     progress.say(f"{found.model}: {found.slots} slots of {found.n_ctx} tokens")

@@ -10,6 +10,7 @@ from bxcore.wiring import Network
 from deploy.local.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
+STATE = ROOT / ".state"
 MODEL_PYTHON = ROOT / ".state" / "model-venv" / "bin" / "python"
 
 SLOT_TOKENS = 8_192
@@ -40,14 +41,14 @@ class Part:
     """More words of the command line for the first start, and for no restart: what was asked for once."""
 
 
-def model_server(home: Home, model: Path | None) -> Part:
-    """llama.cpp on a Unix socket. It needs no network, so it gets none."""
+def model_server(home: Home, model: Path | None, *, listen: Path | None = None) -> Part:
+    """llama.cpp on a Unix socket, in the home if nothing else is said. It needs no network, so it gets none."""
     which = ("--model", str(model)) if model else ("--repeat-penalty", SMALL_MODEL_PENALTY)
     return Part(
         name="model",
         argv=(
             str(MODEL_PYTHON), "-P", "-s", str(ROOT / "deploy" / "local" / "model_server.py"),
-            "--listen", str(home.model_socket), "--n-ctx", str(SLOT_TOKENS), "--slots", str(SLOTS), *which,
+            "--listen", str(listen or home.model_socket), "--n-ctx", str(SLOT_TOKENS), "--slots", str(SLOTS), *which,
         ),
         doing=f"loading {model.name if model else 'the small model'}",
         ready_seconds=600,
@@ -105,9 +106,14 @@ def bxctl(home: Home, arguments: Sequence[str], *, come_back: str = "make chat S
     return (sys.executable, "-P", "-s", "-m", "bxctl", "--home", str(home.path), "chat", *back, *arguments)
 
 
-def make_chat(home: Home, *, upstream: str | None, model: Path | None, tools: bool) -> str:
-    """Return what to type to go on with {session} under the same conditions, as one line for a shell."""
-    options = [] if home.path == ROOT / ".state" else ["--home", str(home.path)]
+def make_chat(
+    home: Home, *, upstream: str | None, model: Path | None, tools: bool, target: str = "chat", usual: Path = STATE
+) -> str:
+    """Return what to type to go on with {session} under the same conditions, as one line for a shell.
+
+    `target`: what was made. `usual`: the home that it takes where none is named.
+    """
+    options = [] if home.path == usual else ["--home", str(home.path)]
     options += [] if tools else ["--no-tools"]
     variables = {
         "UPSTREAM": upstream,
@@ -117,7 +123,7 @@ def make_chat(home: Home, *, upstream: str | None, model: Path | None, tools: bo
     }
     # make reads a dollar sign as the begin of a variable's name, unless it is doubled.
     words = [f"{name}={shlex.quote(value.replace('$', '$$'))}" for name, value in variables.items() if value]
-    return " ".join(["make", "chat", *words, "SESSION={session}"])
+    return " ".join(["make", target, *words, "SESSION={session}"])
 
 
 def upstream_of(home: Home) -> str:

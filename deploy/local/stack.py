@@ -1,4 +1,4 @@
-"""The running processes of one `make chat`: started in order, tended, and stopped in the reverse order.
+"""The running processes of one `make chat` or `make appliance`: started in order, tended, stopped in the reverse.
 
 Invariant: when the context is left, by whatever way, none of them is left. Threads: one.
 """
@@ -6,8 +6,9 @@ Invariant: when the context is left, by whatever way, none of them is left. Thre
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from bxcore.errors import EXIT_CONFIG, EXIT_STATE
 from deploy.local import logfiles, processes
@@ -39,10 +40,12 @@ class _Ending:
 
 
 class Stack:
-    """See the module's header."""
+    """See the module's header. `begin` starts a part; without it, as a process of this home."""
 
-    def __init__(self, home: Home, wakeups: Wakeups, progress: Progress) -> None:
-        self._home = home
+    def __init__(
+        self, home: Home, wakeups: Wakeups, progress: Progress, begin: Callable[[Part], Process] | None = None
+    ) -> None:
+        self._begin = begin or partial(processes.start, home=home)
         self._wakeups = wakeups
         self._progress = progress
         self._processes: list[Process] = []
@@ -57,7 +60,7 @@ class Stack:
 
     def start(self, part: Part) -> Process:
         """Start `part` and go on at once."""
-        process = processes.start(part, self._home)
+        process = self._begin(part)
         self._processes.append(process)
         return process
 
@@ -124,7 +127,7 @@ class Stack:
         self._endings.append(self._ended(process, "ended and was started again"))
         self._progress.interject(f"{name} ended ({process.ending}) and is started again")
         self._restarts[name] += 1
-        return processes.start(replace(process.part, once=()), self._home)
+        return self._begin(replace(process.part, once=()))
 
     def _ended(self, process: Process, what: str) -> _Ending:
         return _Ending(process=process, what=what, restarts=self._restarts[process.part.name])

@@ -8,14 +8,12 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-
-from deploy.local.home import Home
-from deploy.local.toolhost import ToolHost
+from typing import Protocol
 
 FETCHED_HOST = "example.org"
 
 _HEAD = """\
-# One of the grants that `make chat` began with. It is yours now: change it, or delete it; it is not written
+# One of the grants that were here at the beginning. It is yours now: change it, or delete it; it is not written
 # again. `bxctl grants check` says whether all of them can be read. docs/grants.md tells what each line means.
 """
 
@@ -60,17 +58,39 @@ SAMPLES: Mapping[str, str] = {
 }
 
 
-def prepare(home: Home, host: ToolHost) -> Path:
-    """Return the sample folder, made with the starter grants where there are no grants yet."""
+class Sharing(Protocol):
+    """Who has folders that tools are to see, and can make a thing in them the tool user's: a toolhost.ToolHost."""
+
+    @property
+    def shared_dir(self) -> Path: ...
+
+    def give(self, path: Path) -> None: ...
+
+
+class HasGrants(Protocol):
+    """Where grants lie: a home, or the place of an appliance."""
+
+    @property
+    def grants(self) -> Path: ...
+
+
+def sample(host: Sharing) -> Path:
+    """Return the sample folder, made where there is none."""
     folder = host.shared_dir / "sample"
     if not folder.is_dir():
         give_folder(folder, SAMPLES, host)
+    return folder
+
+
+def prepare(home: HasGrants, host: Sharing) -> Path:
+    """Return the sample folder, made with the starter grants where there are no grants yet."""
+    folder = sample(host)
     if not home.grants.exists():
         _write_grants(home.grants, folder)
     return folder
 
 
-def summary(home: Home, folder: Path) -> str:
+def summary(home: HasGrants, folder: Path) -> str:
     """Say what tools may do by the grants that there are, which are the owner's to change."""
     texts = [_text(path) for path in sorted(home.grants.glob("*.toml")) if not path.name.startswith(".")]
     if not texts:
@@ -117,7 +137,7 @@ def _write_grants(directory: Path, folder: Path) -> None:
     unfinished.rename(directory)
 
 
-def give_folder(folder: Path, texts: Mapping[str, str], host: ToolHost) -> None:
+def give_folder(folder: Path, texts: Mapping[str, str], host: Sharing) -> None:
     """Make a folder of the tool user's with these files in it, whole or not at all.
 
     It is ours until everything is in it: in a folder of another user's a name may be a link to anywhere.
