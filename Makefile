@@ -26,7 +26,7 @@ TESTS ?= tests
 POETRY := poetry==2.5.1 poetry-plugin-pypi-mirror==0.6.5
 PIP_AUDIT := pip-audit==2.10.1
 
-.PHONY: help chat demo test gate checks bench fmt golden generate lock audit clean-tools
+.PHONY: help chat appliance demo test gate checks bench fmt golden generate lock audit clean-tools
 .PHONY: verify-model verify-mattermost verify-honcho verify-device
 
 help: ## this list
@@ -35,6 +35,10 @@ help: ## this list
 chat: ## does it run? talk with a real model (UPSTREAM=, MODEL=, SESSION=, SAY=)
 	@$(SETUP) $(if $(UPSTREAM),,model) $(if $(filter --no-tools,$(ARGS)),,'podman?')
 	@exec $(BIN)/python deploy/local/chat.py $(CHAT)
+
+appliance: ## does it run as on the appliance? each role in its container as its own user (as make chat)
+	@$(SETUP) $(if $(UPSTREAM),,model) appliance
+	@exec $(BIN)/python deploy/appliance/start.py $(CHAT)
 
 demo: ## what does it do for me? a short story through real containers, with a scripted model
 	@$(SETUP) podman

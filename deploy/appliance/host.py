@@ -13,6 +13,7 @@ import signal
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,8 +54,9 @@ class Appliance:
         self, place: Place, stores: Mapping[str, Podman[Account]], lock: BinaryIO, *, upstream: str, log: Path
     ) -> None:
         self.place = place
-        network = toolhost.outside_network(place.account(TOOLS).user)
-        self.settings = Settings(upstream=upstream, network=network, granted=(place.shared,))
+        # The same for every user: what is asked is whether a device is open to everybody.
+        self.egress_network = toolhost.outside_network(place.account(TOOLS).user)
+        self.settings = Settings(upstream=upstream, network=self.egress_network, granted=(place.shared,))
         self.log = log
         self._stores = stores
         self._lock = lock
@@ -115,6 +117,25 @@ class Appliance:
     def podman(self, party: str, *arguments: str) -> str:
         """Run one Podman command as the user of a role, or of the tools. Raises Refusal with Podman's words."""
         return self._stores[party].need(*arguments)
+
+    def part(self, role: str, *, once: tuple[str, ...] = ()) -> Part:
+        """Return a role as a part of a stack. `once`: more words of its command line for the first start."""
+        return replace(_part(role, roleplan.command(self.wiring, role)), once=once)
+
+    @property
+    def shared_dir(self) -> Path:
+        """Where folders lie that tools are to see: starter.Sharing."""
+        return self.place.shared
+
+    def give(self, path: Path) -> None:
+        """Make a thing of ours the tool user's; brokerd may pass through, to look at every path by itself."""
+        user = self.place.account(TOOLS).user
+        if not user.own:
+            return
+        os.chown(path, user.uid, user.gid, follow_symlinks=False)
+        if path.is_dir():
+            broker = self.wiring.user(self.wiring.edge("tool-runner").client)
+            places.set_acl(path, [f"u:{broker}:x", f"d:u:{broker}:x"])
 
     def fill(self, images: Mapping[str, Archive], *, say: Say) -> None:
         """Have each party's image in its store, no other one, and no container."""
@@ -185,10 +206,14 @@ def start(
             raise Refusal(f"there is no {program} here; deploy/local/setup.sh appliance installs it, or says how")
     wiring = wirings.load(ROLES)
     place = places.choose(state, wiring, users.find(wiring))
-    place.prepare()
     lock = place.lock()
     if lock is None:
         raise InUse(f"another one runs the appliance of {state}; its directory is {place.path}")
+    try:
+        place.prepare()
+    except BaseException:
+        lock.close()
+        raise
     log = state / "log"
     log.mkdir(mode=0o700, parents=True, exist_ok=True)
     places.write(place.state, f"{state.resolve()}\n", gid=None, mode=0o644)

@@ -10,13 +10,13 @@ import hashlib
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from bxcore import convert, strictjson
-from bxcore.wiring import TOOLS, Directory, Wiring
+from bxcore.wiring import TOOLS, Directory, Network, Wiring
 from deploy.appliance.users import Users
 from deploy.local.refusal import Refusal
 from deploy.local.tooluser import ToolUser
@@ -51,6 +51,15 @@ class Place:
     path: Path
     wiring: Wiring
     users: Users
+
+    @property
+    def etc(self) -> Path:
+        return self.wiring.at("etc/")
+
+    @property
+    def grants(self) -> Path:
+        """What the owner allows."""
+        return self.wiring.at("etc/grants")
 
     @property
     def shared(self) -> Path:
@@ -96,16 +105,15 @@ class Place:
         return self.path / "notify" / party
 
     def prepare(self) -> None:
-        """Make what is missing. Raises Refusal where somebody else has taken the place, or a name is too long."""
+        """Make what is missing, under the lock. Raises Refusal where a name is too long."""
         for party in self.parties:
             if (size := len(os.fsencode(self.account(party).runtime))) > MAX_RUN_BYTES:
                 raise Refusal(
                     f"the run directory of {party} would have {size} bytes, and Podman allows {MAX_RUN_BYTES}"
                 )
-        _our_directory(self.path)
         for ours in (self.path, self.shared, *(self.path / name for name in ("podman", "run", "notify"))):
             self._directory(ours, self._us, self._our_group, 0o711)
-        self._directory(self.model, self._us, self.users.gid(self.wiring.roles["inferproxy"].user), 0o2750)
+        self._directory(self.model, self._us, self.users.gid(self._caller_of_models), 0o2750)
         for party in self.parties:
             account = self.account(party)
             self._directory(account.settings, self._us, account.user.gid, 0o750)
@@ -117,12 +125,27 @@ class Place:
 
     def write(self, path: str, text: str) -> None:
         """Write one of the wiring's files, as root's, readable to whom the wiring says."""
+        write(self.wiring.at(path), text, gid=None, mode=0o600)
+        self.give(path)
+
+    def give(self, path: str) -> None:
+        """Make one of the wiring's files, which is there, readable to whom the wiring says."""
         found = {file.path: file for file in self.wiring.files}[path]
-        gid = self.users.gid(found.group) if self.users.own else None
-        write(self.wiring.at(path), text, gid=gid, mode=int(found.mode, 8))
+        if self.users.own:
+            os.chown(self.wiring.at(path), self._us, self.users.gid(found.group))
+        self.wiring.at(path).chmod(int(found.mode, 8))
+
+    def write_grant(self, name: str, text: str) -> None:
+        """Write a file for brokerd among the grants."""
+        gid = self.grants.stat().st_gid if self.users.own else None
+        write(self.grants / name, text, gid=gid, mode=0o640)
 
     def lock(self) -> BinaryIO | None:
-        """Return the right to run here, held until it is closed; None where another has it."""
+        """Return the right to run here, held until it is closed; None where another has it.
+
+        Raises Refusal where somebody else has taken the place.
+        """
+        _our_directory(self.path)
         lock = (self.path / "lock").open("ab")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,6 +153,11 @@ class Place:
             lock.close()
             return None
         return lock
+
+    @property
+    def _caller_of_models(self) -> str:
+        (user,) = (role.user for role in self.wiring.roles.values() if role.network is Network.UPSTREAM)
+        return user
 
     @property
     def _us(self) -> int:
@@ -143,7 +171,7 @@ class Place:
         path = self.wiring.at(directory.path)
         self._directory(path, self.users.uid(directory.user), self.users.gid(directory.group), int(directory.mode, 8))
         if self.users.own and (directory.enter or directory.sockets):
-            _let_in(path, directory)
+            _let_in(path, enter=directory.enter, sockets=directory.sockets)
 
     def _directory(self, path: Path, uid: int, gid: int, mode: int) -> None:
         path.mkdir(exist_ok=True)
@@ -178,11 +206,16 @@ def write(path: Path, text: str, *, gid: int | None, mode: int) -> None:
     unfinished.replace(path)
 
 
-def _let_in(path: Path, directory: Directory) -> None:
+def _let_in(path: Path, *, enter: Sequence[str], sockets: bool) -> None:
     """Say who else may enter, and for sockets who may write what is made in it (nix/roles.nix)."""
-    entries = [f"u:{user}:x" for user in directory.enter]
-    if directory.sockets:
-        entries += ["d:u::rwx", "d:g::rw", "d:m::rw", "d:o::-", *(f"d:u:{user}:rw" for user in directory.enter)]
+    entries = [f"u:{user}:x" for user in enter]
+    if sockets:
+        entries += ["d:u::rwx", "d:g::rw", "d:m::rw", "d:o::-", *(f"d:u:{user}:rw" for user in enter)]
+    set_acl(path, entries)
+
+
+def set_acl(path: Path, entries: Sequence[str]) -> None:
+    """Make these the access list of a file, beside its mode."""
     argv = ["setfacl", "--remove-all", "--modify", ",".join(entries), os.fspath(path)]
     ended = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if ended.returncode != 0:

@@ -37,6 +37,8 @@ class Part:
     """Started by root it keeps root's powers: it has to reach what another user owns."""
     first_line_is_ready: bool = False
     """It says so with a line on standard output; the roles use NOTIFY_SOCKET."""
+    umask: int = -1
+    """For what it makes; -1: the launcher's."""
     once: tuple[str, ...] = ()
     """More words of the command line for the first start, and for no restart: what was asked for once."""
 

@@ -75,6 +75,7 @@ def start(part: Part, home: Home) -> Process:
             stderr=output,
             cwd=home.path,
             env=environment,
+            umask=part.umask,
             start_new_session=True,
         )
     news = notify or FirstLine(_taken(popen))

@@ -1,0 +1,201 @@
+"""One `make appliance`: every role in its container as its own user, a conversation with them, and nothing left behind.
+
+Reads and writes: the place of this home (place.py), and in the home (.state/appliance) logs. Standard output and input
+belong to bxctl; what the launcher itself has to say goes to standard error. Exit codes: as of `make chat` (launch.py).
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bxcore.errors import BoxmakerError
+from deploy.appliance import host, place, roleconfigs, roleplan
+from deploy.appliance.host import Appliance
+from deploy.local import configs, launch, plan, processes, starter, upstream
+from deploy.local.configs import Outcome
+from deploy.local.conversation import converse
+from deploy.local.home import Home, refuse_another_users
+from deploy.local.launch import EXIT_NOT_STARTED, EXIT_USAGE
+from deploy.local.plan import Part
+from deploy.local.processes import Process
+from deploy.local.progress import Progress
+from deploy.local.refusal import Refusal
+from deploy.local.stack import Stack
+from deploy.local.wakeups import Interrupted, Wakeups
+
+SPEAKER = "make appliance"
+USUAL_HOME = plan.STATE / "appliance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was typed. Neither `upstream` nor `model`: our own server with the small model."""
+
+    home: Home
+    upstream: str | None
+    model: Path | None
+    accept_break: bool
+    chat: tuple[str, ...]
+
+    @property
+    def small_model(self) -> bool:
+        return not self.upstream and not self.model
+
+    @property
+    def come_back(self) -> str:
+        """What to type to go on with {session}."""
+        return plan.make_chat(
+            self.home, upstream=self.upstream, model=self.model, tools=True, target="appliance", usual=USUAL_HOME
+        )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one `make appliance` and return its exit code."""
+    progress = Progress(sys.stderr, speaker=SPEAKER)
+    try:
+        options = _options(argv)
+    except Refusal as slip:
+        progress.say(str(slip))
+        return EXIT_USAGE
+    try:
+        os.umask(0o077)
+        for directory in (plan.STATE, options.home.path):
+            refuse_another_users(directory)
+        options.home.log.mkdir(parents=True, exist_ok=True)
+        with Wakeups() as wakeups:
+            return _run(options, wakeups, progress)
+    except (Refusal, BoxmakerError) as error:
+        progress.say(str(error))
+    except OSError as error:
+        progress.say(f"{error.filename or 'the system says'}: {error.strerror}")
+    except Interrupted as interrupted:
+        progress.say(f"stopped by {interrupted}")
+        return 128 + interrupted.number
+    return EXIT_NOT_STARTED
+
+
+def _options(argv: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="start.py",
+        description="Start Boxmaker's roles in containers, each as its own user, and open a conversation.",
+        epilog="What follows -- goes to `bxctl chat`: start.py -- --session ID --verbose",
+    )
+    parser.add_argument("--upstream", metavar="URL", help="a llama.cpp server of yours: http://host:port or unix:/path")
+    parser.add_argument("--model", type=Path, metavar="FILE", help="another GGUF file for the server started here")
+    parser.add_argument("--home", type=Path, metavar="DIR", default=USUAL_HOME, help="default: .state/appliance here")
+    parser.add_argument(
+        "--accept-break",
+        action="store_true",
+        help="go on with an audit log that is broken, after you have looked at it: docs/runbook.md, audit_broken",
+    )
+    parser.add_argument("--say", metavar="TEXT", help="one message instead of a conversation")
+    parser.add_argument("--session", metavar="ID", help="go on with this session")
+    parser.add_argument("chat", nargs="*", metavar="-- ARGUMENT", help="for `bxctl chat`")
+    given = parser.parse_args(argv)
+    if given.upstream and given.model:
+        raise Refusal("UPSTREAM names a server that has its model; MODEL is for the one that is started here")
+    if given.upstream:
+        upstream.check(given.upstream)
+    if given.model:
+        launch.refuse_what_is_no_file(given.model)
+    return Options(
+        home=Home(given.home.absolute()),
+        upstream=given.upstream,
+        model=given.model and given.model.absolute(),
+        accept_break=given.accept_break,
+        chat=(
+            *([] if given.say is None else [f"--say={given.say}"]),
+            *([] if given.session is None else [f"--session={given.session}"]),
+            *given.chat,
+        ),
+    )
+
+
+def _run(options: Options, wakeups: Wakeups, progress: Progress) -> int:
+    home = options.home
+    with host.start(home.path, say=progress.doing, upstream=options.upstream) as appliance:
+
+        def begin(part: Part) -> Process:
+            return _begin(part, appliance, home)
+
+        # Stopped before the tools' service: brokerd ends what runs there while it can still be reached.
+        with Stack(home, wakeups, progress, begin) as running:
+            _start(options, appliance, running, progress)
+            progress.clear()
+
+            def tend() -> list[int]:
+                _tend(appliance, progress)
+                return running.tend()
+
+            try:
+                at = Home(Path(appliance.wiring.places.home))
+                return converse(plan.bxctl(at, options.chat, come_back=options.come_back), wakeups, tend)
+            finally:
+                running.report_endings()
+
+
+def _start(options: Options, appliance: Appliance, running: Stack, progress: Progress) -> None:
+    """Start the model server and inferproxy, beside them brokerd, and, once they say what is served, loopd."""
+    wiring, here = appliance.wiring, appliance.place
+    for note in appliance.notes:
+        progress.say(note)
+    configs.check_edited(here, writer=SPEAKER)
+    progress.say(starter.summary(here, _furnished(appliance)))
+    address = appliance.settings.upstream
+    _write(appliance, "inferproxy", roleconfigs.inferproxy(wiring, address), progress)
+    _write(appliance, "brokerd", roleconfigs.brokerd(wiring, egress_network=appliance.egress_network), progress)
+    once = ("--accept-break",) if options.accept_break else ()
+    parts = [appliance.part("inferproxy"), appliance.part("brokerd", once=once)]
+    if not options.upstream:
+        parts.append(_model_server(options, here.model_socket))
+    running.wait_ready(*[running.start(part) for part in parts])
+
+    found = launch.ask(wiring.socket("infer"), appliance.log, running, address)
+    launch.tell(found, small_model=options.small_model, progress=progress)
+    _write(appliance, "loopd", roleconfigs.loopd(wiring, found, small_model=options.small_model), progress)
+    running.wait_ready(running.start(appliance.part("loopd")))
+
+
+def _begin(part: Part, appliance: Appliance, home: Home) -> Process:
+    """Start a role in its container, and the model server as a process."""
+    if part.name not in appliance.wiring.roles:
+        return processes.start(part, home)
+    command = roleplan.command(appliance.wiring, part.name)
+    return appliance.start(part.name, instead=(*command, *part.once) if part.once else None)
+
+
+def _model_server(options: Options, socket: Path) -> Part:
+    part = plan.model_server(options.home, options.model, listen=socket)
+    if refused := processes.no_network_refused():
+        raise Refusal(f"the model server cannot be kept from the network here: {refused}")
+    # The kernel makes a socket by the umask, whatever access list the directory hands on.
+    return replace(part, umask=0o007)
+
+
+def _furnished(appliance: Appliance) -> Path:
+    """Return the sample folder. The grants about it are written once; then they are the owner's."""
+    folder = starter.sample(appliance)
+    begun = appliance.place.path / "begun"
+    if not begun.exists():
+        for name, text in starter.grants(folder).items():
+            appliance.place.write_grant(name, text)
+        place.write(begun, "", gid=None, mode=0o600)
+    return folder
+
+
+def _write(appliance: Appliance, role: str, body: str, progress: Progress) -> None:
+    path = appliance.place.etc / f"{role}.toml"
+    if configs.write(path, body, writer=SPEAKER) is Outcome.KEPT:
+        progress.say(f"{path} was changed by hand and stays as it is; without it a new one would be written")
+    appliance.place.give(appliance.wiring.roles[role].config)
+
+
+def _tend(appliance: Appliance, progress: Progress) -> None:
+    try:
+        if appliance.tend():
+            progress.interject("the container service had ended and is started again")
+    except Refusal as refusal:
+        progress.interject(f"the container service ended and does not start: {refusal}")
