@@ -7,6 +7,7 @@ files of the interpreter's own. Invariant: every Python file comes with compiled
 
 import importlib.util
 import marshal
+import os
 import platform
 import re
 import struct
@@ -140,7 +141,11 @@ def shared_libraries(programs: list[Path]) -> list[Path]:
     What it does not find is left out: such a module does not load on this machine either.
     """
     told = subprocess.run(
-        ["ldd", *map(str, programs)], env={"LC_ALL": "C"}, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        ["ldd", *map(str, programs)],
+        env={"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
     )  # ldd fails for a static program, and says so
     found = {Path(path).name: Path(path) for path in _LIBRARY.findall(told.stdout.decode())}
     return [path for _, path in sorted(found.items())]
