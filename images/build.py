@@ -21,7 +21,7 @@ _UNKNOWN = "unknown"
 
 
 def write(image: Image, output: Path, named_revision: str | None, *, made_by: str) -> oci.Built | None:
-    """Write the archive, whole or not at all. None, after a word to stderr, where something that it needs is missing."""
+    """Write the archive, whole or not at all. None, after a word to stderr, where something for it is missing."""
     try:
         built = build(image, named_revision or revision(image), made_by=made_by)
     except (contents.Unbuildable, closure.Missing) as missing:

@@ -44,7 +44,7 @@ PARTS = {
     "codecs": (
         "_codecs_*", "encodings.big5*", "encodings.cp[0-9]*", "encodings.euc_*", "encodings.gb*",
         "encodings.hp_roman8", "encodings.hz", "encodings.iso*", "encodings.johab", "encodings.koi8_*",
-        "encodings.kz1048", "encodings.mac_*", "encodings.mbcs", "encodings.oem", "encodings.palmos",
+        "encodings.kz1048", "encodings.mac_*", "encodings.palmos",
         "encodings.ptcp154", "encodings.shift_jis*", "encodings.tis_620",
     ),
     "odds": (

@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 
 from brokerd import mounts
-from images import layout
+from images import layout, table
 
 
 def within(path: str, place: str) -> bool:
@@ -11,8 +11,9 @@ def within(path: str, place: str) -> bool:
 
 
 def test_everything_in_the_image_lies_in_a_place_of_its_own() -> None:
+    image = table.image(table.TOOLS)
     files = [
-        *layout.LINKS, *layout.MOUNT_POINTS, *layout.MOUNT_FILES, *layout.TEXTS,
+        *layout.links(image), *layout.MOUNT_POINTS, *layout.MOUNT_FILES, *layout.texts(image),
         layout.SCRATCH, layout.PROGRAMS, layout.LIBRARY, layout.CA_BUNDLE,
     ]  # fmt: skip
     assert [path for path in files if not any(within(f"/{path}", place) for place in layout.OWN)] == []
@@ -30,3 +31,15 @@ def test_brokerd_refuses_mounts_at_exactly_these() -> None:
 def test_folders_of_the_owner_can_be_granted() -> None:
     for path in ("/etc/nixos", "/usr/share/doc", "/home/me", "/root/notes", "/srv", "/var/log", "/nix/store", "/opt"):
         assert not any(within(path, place) or within(place, path) for place in layout.OWN), path
+
+
+def test_brokerd_can_be_given_every_folder_that_tools_can() -> None:
+    image = table.image("brokerd")
+    assert not image.time_zones
+    assert [path for path in layout.links(image) if not any(within(f"/{path}", place) for place in layout.OWN)] == []
+
+
+def test_a_role_has_no_shell_to_be_named_in_passwd() -> None:
+    for image in table.roles().values():
+        assert "/bin/sh" not in "".join(layout.texts(image).values())
+        assert f"{layout.PROGRAMS}/python" not in layout.links(image)

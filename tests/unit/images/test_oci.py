@@ -1,5 +1,6 @@
 """An archive depends on the tree and the settings alone, and its ID is the digest of its configuration."""
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -14,8 +15,9 @@ from images import oci
 from images.oci import Directory, Entry, File, Link
 
 SETTINGS = oci.Settings(
-    name="localhost/x:1", architecture="amd64", command=["/run-me"], user="1000:1000", labels={"a": "b"}
-)
+    repository="localhost/x", tag=None, made_by="a test",
+    architecture="amd64", command=["/run-me"], user="1000:1000", labels={"a": "b"},
+)  # fmt: skip
 TREE: dict[str, Entry] = {
     "a/b/c": File(b"content"),
     "a/run": File(b"#!", runs=True),
@@ -46,19 +48,19 @@ def layer(archive: bytes) -> tarfile.TarFile:
 
 
 def test_every_digest_is_that_of_what_it_names() -> None:
-    identity, archive = oci.archive(TREE, SETTINGS)
-    tar = opened(archive)
+    built = oci.archive(TREE, SETTINGS)
+    tar = opened(built.archive)
     for name in tar.getnames():
         if name.startswith("blobs/sha256/"):
             assert hashlib.sha256(content(tar, name)).hexdigest() == name.rpartition("/")[2]
     manifest = json.loads(blob(tar, json.loads(content(tar, "index.json"))["manifests"][0]))
     config = blob(tar, manifest["config"])
-    assert hashlib.sha256(config).hexdigest() == identity
+    assert hashlib.sha256(config).hexdigest() == built.identity
     assert json.loads(config)["rootfs"]["diff_ids"] == [manifest["layers"][0]["digest"]]
 
 
 def test_everything_is_roots_of_no_time_and_nobody_else_may_write_it() -> None:
-    members = layer(oci.archive(TREE, SETTINGS)[1]).getmembers()
+    members = layer(oci.archive(TREE, SETTINGS).archive).getmembers()
     assert {(m.uid, m.gid, m.mtime) for m in members} == {(0, 0, 0)}
     modes = {m.name: m.mode for m in members if not m.issym()}
     assert modes == {
@@ -73,11 +75,19 @@ def test_the_order_in_which_a_tree_was_made_does_not_matter(items: list[tuple[st
 
 @given(st.binary(max_size=20), st.binary(max_size=20))
 def test_other_contents_have_another_id(one: bytes, other: bytes) -> None:
-    ids = {oci.archive({**TREE, "a/b/c": File(each)}, SETTINGS)[0] for each in (one, other)}
+    ids = {oci.archive({**TREE, "a/b/c": File(each)}, SETTINGS).identity for each in (one, other)}
     assert len(ids) == len({one, other})
 
 
 def test_a_directory_comes_before_what_is_in_it() -> None:
-    names = layer(oci.archive({"b-x": File(b""), "b/x": File(b""), "b.x/y": File(b"")}, SETTINGS)[1]).getnames()
+    names = layer(oci.archive({"b-x": File(b""), "b/x": File(b""), "b.x/y": File(b"")}, SETTINGS).archive).getnames()
     assert names.index("b") < names.index("b/x")
     assert names.index("b.x") < names.index("b.x/y")
+
+
+def test_an_image_without_a_tag_is_named_after_its_content() -> None:
+    one, other = (oci.archive({**TREE, "a/b/c": File(each)}, SETTINGS) for each in (b"one", b"other"))
+    assert one.name == f"localhost/x:{one.identity[:16]}"
+    assert one.name != other.name
+    tagged = oci.archive(TREE, dataclasses.replace(SETTINGS, tag="1"))
+    assert tagged.name == "localhost/x:1"
