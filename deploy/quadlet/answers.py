@@ -1,6 +1,6 @@
 """What the owner was asked at the installation, kept so that an upgrade asks nothing.
 
-Reads and writes: /etc/boxmaker/install.toml. An option that is given takes the place of what is kept.
+Reads and writes: /etc/boxmaker/install/answers.toml. An option that is given takes the place of what is kept.
 """
 
 import re
@@ -44,7 +44,7 @@ def network(upstream: str) -> str:
 
 def path(wiring: Wiring, root: Path) -> Path:
     """Return where the answers lie."""
-    return root / str(wiring.at("etc/install.toml")).removeprefix("/")
+    return root / str(wiring.at("etc/install/answers.toml")).removeprefix("/")
 
 
 def joined(
@@ -65,7 +65,7 @@ def joined(
 
 
 def text(answers: Answers) -> str:
-    """Return install.toml."""
+    """Return answers.toml."""
     document = tomlkit.document()
     document.add(tomlkit.comment(_HEAD))
     for name, value in attrs.asdict(answers).items():

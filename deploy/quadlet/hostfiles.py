@@ -170,7 +170,7 @@ def _directory(wiring: Wiring, entry: Directory, *, user: str) -> str:
     write = [f"default:user:{uid}:rw-" for uid in uids]
     usual = ["default:user::rwx", "default:group::rw-", "default:mask::rw-", "default:other::---"]
     entries = [*enter, *usual, *write] if entry.sockets else enter
-    return f"{made}\n# and {', '.join(entry.enter)}\na+ {path} - - - - {','.join(entries)}"
+    return f"{made}\n# and {', '.join(entry.enter)}\na {path} - - - - {','.join(entries)}"
 
 
 def _joined(head: str, lines: Iterable[str]) -> str:

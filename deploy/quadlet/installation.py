@@ -66,7 +66,7 @@ def settled(wiring: Wiring, answers: Answers, root: Path) -> Iterator[Step]:
             file = modes[place]
             yield Write(path=path, content=content, mode=int(file.mode, 8), gid=gids[file.group])
     yield Write(path=str(wiring.at("etc/roles.json")), content=(ROOT / "nix" / "roles.json").read_bytes())
-    yield Write(path=str(wiring.at("etc/install.toml")), content=answers_text(answers).encode())
+    yield Write(path=str(wiring.at("etc/install/answers.toml")), content=answers_text(answers).encode())
 
 
 def units(wiring: Wiring, answers: Answers, images: Images) -> Iterator[Step]:

@@ -24,8 +24,11 @@ from deploy.quadlet.steps import Step, Tree, Write, below
 _HERE = Path("/")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Install, show what would be done, or take away; 1 with the reasons where that cannot be."""
+def main(argv: Sequence[str], *, built: "Callable[[Wiring], Images] | None" = None) -> int:
+    """Install, show what would be done, or take away; 1 with the reasons where that cannot be.
+
+    `built` builds the images.
+    """
     given = _parser().parse_args(argv)
     wiring = wiring_file.load(ROOT / "nix" / "roles.json")
     root = given.root.absolute()
@@ -33,16 +36,16 @@ def main(argv: Sequence[str]) -> int:
         if given.uninstall:
             _uninstall(wiring, root, check=given.check)
         else:
-            _install(wiring, root, _answers(wiring, root, given), check=given.check)
+            _install(wiring, root, _answers(wiring, root, given), built or _built, check=given.check)
     except (Refusal, ConfigError) as refusal:
         print(f"boxmaker: {refusal}", file=sys.stderr)
         return 1
     return 0
 
 
-def _install(wiring: Wiring, root: Path, told: Answers, *, check: bool) -> None:
+def _install(wiring: Wiring, root: Path, told: Answers, built: Callable[[Wiring], Images], *, check: bool) -> None:
     _refuse(wiring, root, told, check=check)
-    images = _images(wiring)
+    images = built(wiring)
     if check:
         _show(_everything(wiring, root, told, images), root)
         return
@@ -119,7 +122,7 @@ def _edited(wiring: Wiring, root: Path, told: Answers) -> Iterator[str]:
             yield from settingsfiles.faults(path, name, told)
 
 
-def _images(wiring: Wiring) -> Images:
+def _built(wiring: Wiring) -> Images:
     roles = {name: roleimages.built(name, say=_say) for name in wiring.roles}
     tags = {name: image.name.rpartition(":")[2] for name, image in roles.items()}
     return Images(roles=roles, tags=tags, tools=toolimage.built(say=_say))

@@ -32,7 +32,7 @@ _SWITCHES: Mapping[str, tuple[str, str]] = {
 }
 
 # Quadlet takes a quoted path with a comma in it apart, and passes % and $ on, to systemd's own replacing.
-_UNSAFE = re.compile(r"[\s\"'\\$%]|[^ -~]")
+_UNSAFE = re.compile(r"[\s\"'\\$%\x00-\x1f\x7f]")
 
 
 class Unwritable(ValueError):

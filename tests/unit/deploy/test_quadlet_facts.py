@@ -1,0 +1,143 @@
+"""Where the installer refuses, and in which words."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from bxcore import wiring as wiring_file
+from deploy.local.refusal import Refusal
+from deploy.quadlet import answers, facts, subids
+from deploy.quadlet.answers import Answers
+from deploy.quadlet.facts import Accounts, Machine
+from tests.structure import sources
+
+WIRING = wiring_file.load(sources.ROOT / "nix" / "roles.json")
+GOOD = Machine(
+    systemd=True,
+    controllers=frozenset({"cpu", "memory", "pids"}),
+    podman=(5, 4),
+    programs=frozenset(facts.PROGRAMS),
+)
+NOBODY = Accounts(users={"root": 0}, groups={"root": 0})
+
+LACKS = {
+    "systemd": ({"systemd": False}, "systemd does not run this machine"),
+    "cgroup v2": ({"controllers": frozenset()}, "cgroup v2 does not offer memory and pids"),
+    "pids": ({"controllers": frozenset({"memory"})}, "does not offer pids"),
+    "podman": ({"podman": None}, "podman is not installed"),
+    "Quadlet": ({"podman": (4, 3)}, "podman 4.3 is too old: units for containers (Quadlet) came with 4.4"),
+    "drop-ins": ({"podman": (4, 9)}, "in 5.0"),
+    "pasta": ({"programs": frozenset(facts.PROGRAMS) - {"pasta"}}, "these programs are missing: pasta"),
+}
+
+
+def test_a_machine_that_has_everything_is_taken() -> None:
+    assert list(facts.unable(GOOD)) == []
+
+
+@pytest.mark.parametrize(("lack", "words"), LACKS.values(), ids=LACKS.keys())
+def test_a_machine_that_lacks_something_is_refused_in_words(lack: dict[str, object], words: str) -> None:
+    import dataclasses
+
+    machine = dataclasses.replace(GOOD, **lack)  # type: ignore[arg-type]  # a row of the table
+    (said,) = facts.unable(machine)
+    assert words in said
+
+
+def test_every_lack_is_said_at_once() -> None:
+    nothing = Machine(systemd=False, controllers=frozenset(), podman=None, programs=frozenset())
+    assert len(list(facts.unable(nothing))) == 4
+
+
+def test_this_machine_can_be_looked_at() -> None:
+    assert facts.look().systemd == Path("/run/systemd/system").is_dir()
+
+
+def test_accounts_that_nobody_else_has_are_taken() -> None:
+    assert list(facts.taken(NOBODY, WIRING)) == []
+    there = Accounts(users=WIRING.users, groups=WIRING.users)  # the second time
+    assert list(facts.taken(there, WIRING)) == []
+
+
+def test_a_number_of_somebody_elses_is_refused() -> None:
+    found = Accounts(users={"alice": 2102}, groups={"www": 2103})
+    assert list(facts.taken(found, WIRING)) == [
+        "the user number 2102, which is bx-loopd's, belongs to alice",
+        "the group number 2103, which is bx-brokerd's, belongs to www",
+    ]
+
+
+def test_a_name_with_another_number_is_refused() -> None:
+    found = Accounts(users={"boxmaker-tools": 999}, groups={})
+    assert list(facts.taken(found, WIRING)) == [
+        "the user boxmaker-tools is there with the number 999, and has to have 2110"
+    ]
+
+
+def test_accounts_are_read_below_a_root(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "passwd").write_text("root:x:0:0::/root:/bin/sh\n+broken\nalice:x:1000:1000::/:/bin/sh\n")
+    assert facts.accounts(tmp_path) == Accounts(users={"root": 0, "alice": 1000}, groups={})
+
+
+def test_an_owner_has_to_be_there() -> None:
+    assert list(facts.owner(NOBODY, "root")) == []
+    assert list(facts.owner(NOBODY, "alice")) == ["there is no user alice here, who is to be the owner"]
+
+
+UPSTREAMS = {
+    "http://127.0.0.1:8080": "pasta:-T,8080",
+    "http://localhost:9000/": "pasta:-T,9000",
+    "http://[::1]": "pasta:-T,80",
+    "http://192.0.2.7:8080": "pasta",
+    "http://127.0.0.1.example.com:8080": "pasta",
+}
+
+
+@pytest.mark.parametrize(("upstream", "network"), UPSTREAMS.items())
+def test_a_server_of_this_machine_is_reached_by_its_port_alone(upstream: str, network: str) -> None:
+    assert answers.network(upstream) == network
+
+
+TOLD = Answers(upstream="http://model.example.com:8080", owner="alice", n_ctx=8192, slots=1, grants=(Path("/srv"),))
+NOT_ASKED: dict[str, None] = dict.fromkeys(("upstream", "owner", "n_ctx", "slots"))
+
+
+def test_what_was_answered_once_is_not_asked_again(tmp_path: Path) -> None:
+    kept = tmp_path / "answers.toml"
+    kept.write_text(answers.text(TOLD))
+    assert answers.joined(kept, grants=(), **NOT_ASKED) == TOLD
+
+
+def test_an_option_takes_the_place_of_what_is_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "answers.toml"
+    kept.write_text(answers.text(TOLD))
+    changed = answers.joined(kept, **{**NOT_ASKED, "owner": "bob"}, grants=[Path("/srv/a"), Path("/srv/b")])  # type: ignore[arg-type]  # a table
+    assert changed == attrs.evolve(TOLD, owner="bob", grants=(Path("/srv/a"), Path("/srv/b")))
+
+
+def test_a_first_installation_has_to_be_told(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="--upstream URL and --owner USER"):
+        answers.joined(tmp_path / "none", grants=(), **NOT_ASKED)
+
+
+@pytest.mark.parametrize("name", ["gone", "a b", "a,b", "a:b", "a%h", "file"])
+def test_a_folder_that_cannot_be_granted_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    if name not in ("gone", "file"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(Refusal, match="--grant"):
+        answers.check(attrs.evolve(TOLD, grants=(tmp_path / name,)))
+
+
+def test_ids_for_containers_are_given_above_everybodys() -> None:
+    before = "alice:100000:65536\nbob:300000:65536\nbroken\nx:y:z\n"
+    after = subids.added(before, {"bx-a": 2101, "bx-b": 2102})
+    assert after == f"{before}bx-a:365536:65536\nbx-b:431072:65536\n"
+
+
+def test_who_has_ids_keeps_them() -> None:
+    before = "bx-a:100000:65536\n2102:165536:65536\n"
+    assert subids.added(before, {"bx-a": 2101, "bx-b": 2102}) == before
+    assert subids.added("", {"bx-a": 2101}) == "bx-a:100000:65536\n"
