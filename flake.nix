@@ -17,12 +17,23 @@
       poetry2nix,
     }:
     let
+      inherit (builtins) mapAttrs;
+      inherit (nixpkgs.lib) genAttrs;
       eachSystem =
-        f:
-        nixpkgs.lib.genAttrs [ "x86_64-linux" "aarch64-linux" ] (system: f nixpkgs.legacyPackages.${system});
+        f: genAttrs [ "x86_64-linux" "aarch64-linux" ] (system: f nixpkgs.legacyPackages.${system});
+
+      built = eachSystem (
+        pkgs:
+        import ./nix/packages.nix {
+          inherit pkgs poetry2nix;
+          # For the images' labels. A tree with changes has a name of its own, or none.
+          revision = self.rev or self.dirtyRev or "unknown";
+        }
+      );
     in
     {
-      packages = eachSystem (pkgs: import ./nix/packages.nix { inherit pkgs poetry2nix; });
+      # bxctl, an image for each role, the tools' image and its ID.
+      packages = mapAttrs (_: one: one.packages) built;
 
       apps = eachSystem (pkgs: {
         bxctl = {
@@ -32,10 +43,16 @@
         };
       });
 
-      # Building the application proves that every locked file still fits together.
-      checks = eachSystem (pkgs: {
-        application = self.packages.${pkgs.stdenv.hostPlatform.system}.default;
-      });
+      # services.boxmaker
+      nixosModules.default = import ./nix/with-packages.nix self;
+
+      checks = eachSystem (
+        pkgs:
+        import ./nix/checks {
+          inherit self nixpkgs pkgs;
+          inherit (built.${pkgs.stdenv.hostPlatform.system}) environment;
+        }
+      );
 
       devShells = eachSystem (pkgs: {
         default = import ./nix/shell.nix { inherit pkgs; };

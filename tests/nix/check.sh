@@ -27,7 +27,7 @@ while IFS= read -r -d '' file; do
 done < <(find . -name .state -prune -o -name '*.nix' -print0)
 
 # What the flake may read. Nix itself would take the tracked files.
-cp -r --parents flake.nix flake.lock pyproject.toml poetry.lock nix python tests/nix "$source"
+cp -r --parents flake.nix flake.lock pyproject.toml poetry.lock nix python images deploy/example tests/nix "$source"
 
 stub=$source/tests/nix/stub
 offline=(--offline --no-write-lock-file
@@ -45,7 +45,10 @@ evaluate() {
 evaluate flake check "path:$source" --no-build
 # The check above does not look inside an app, and sees one system only.
 evaluate eval --json "path:$source#apps" --apply 'builtins.mapAttrs (_: app: app.bxctl.program)'
-evaluate eval --json "path:$source#packages" --apply 'builtins.mapAttrs (_: all: all.default.drvPath)'
+for output in packages checks devShells; do
+    evaluate eval --json "path:$source#$output" --apply 'builtins.mapAttrs (_: builtins.mapAttrs (_: one: one.drvPath))'
+done
+evaluate eval --json "path:$source#formatter" --apply 'builtins.mapAttrs (_: one: one.drvPath)'
 
 # The stand-ins hide the real inputs, so whether the lock fits is asked without them.
 nix flake metadata "path:$source" --offline --no-update-lock-file >/dev/null

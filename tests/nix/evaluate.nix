@@ -18,6 +18,7 @@ let
   pkgs = {
     writeText = name: text: package name { inherit text; };
     writeShellScript = name: text: package name { inherit text; };
+    podman = package "podman" { };
   };
 
   roles = builtins.attrNames (import (/. + nix + "/roles.nix")).roles;
@@ -39,26 +40,19 @@ let
   host = small.recursiveUpdate {
     users.users.alice = { uid = 1000; isNormalUser = true; };
     users.groups = { };
-    virtualisation = {
-      podman.package = package "podman" { };
-      oci-containers = { backend = "podman"; containers = { }; };
-    };
-    security.allowUserNamespaces = true;
   } (builtins.fromJSON machine);
 
   # One module and a machine, without nixpkgs.
   plain =
-    let
-      made = module { inherit config pkgs; lib = small; };
-      resolved = small.resolve made.config;
-      config = {
-        services.boxmaker = small.filled made.options.services.boxmaker boxmaker;
-        users = small.recursiveUpdate (resolved.users or { }) host.users;
-        virtualisation = small.recursiveUpdate (resolved.virtualisation or { }) host.virtualisation;
-        inherit (host) security;
-      };
-    in
-    resolved;
+    (small.machine {
+      lib = small;
+      inherit pkgs;
+      modules = [
+        module
+        host
+        { services.boxmaker = boxmaker; }
+      ];
+    }).made;
 
   # The real module system, with options of NixOS that take anything.
   real =
@@ -72,11 +66,11 @@ let
             options = {
               assertions = lib.mkOption { type = lib.types.listOf lib.types.anything; default = [ ]; };
               environment = { systemPackages = lib.mkOption { type = lib.types.listOf lib.types.package; default = [ ]; }; variables = free; etc = table; };
-              security.allowUserNamespaces = free;
+              security.allowUserNamespaces = lib.mkOption { type = lib.types.bool; default = true; };
               systemd = { services = table; sockets = table; tmpfiles.settings = table; };
               users = { users = table; groups = table; };
               virtualisation = {
-                podman.package = free;
+                podman.package = lib.mkOption { type = lib.types.package; default = pkgs.podman; };
                 oci-containers = { backend = lib.mkOption { type = lib.types.str; }; containers = table; };
               };
             };

@@ -3,7 +3,18 @@
   outputs =
     { self }:
     let
-      lib = import ./lib.nix;
+      lib = import ./lib.nix // {
+        nixosSystem =
+          { system, modules }:
+          let
+            pkgs = import ./pkgs.nix { inherit system lib; };
+            machine = lib.machine { inherit lib pkgs modules; };
+          in
+          if machine.refused != [ ] then
+            throw (builtins.concatStringsSep "\n" machine.refused)
+          else
+            { config.system.build.toplevel = pkgs.runCommand "toplevel" machine.boxmaker ""; };
+      };
     in
     {
       inherit lib;

@@ -103,6 +103,49 @@ rec {
           filled option (said.${name} or { })
       ) options;
 
+  # What one machine's modules come to: services.boxmaker and what its module makes of it, beside what the others say.
+  # One module with options, no conflicts, no types; the real module system judges those.
+  machine =
+    {
+      lib,
+      pkgs,
+      modules,
+      more ? { },
+    }:
+    let
+      parts = concatMap flat modules;
+      flat =
+        module:
+        let
+          loaded = if builtins.isPath module then import module else module;
+          made = if builtins.isFunction loaded then loaded ({ inherit lib pkgs config; } // more) else loaded;
+        in
+        concatMap flat (made.imports or [ ]) ++ [ (builtins.removeAttrs made [ "imports" ]) ];
+      declares = part: part ? options;
+      ours = builtins.filter declares parts;
+      said = builtins.foldl' recursiveUpdate { } (map resolve (builtins.filter (part: !declares part) parts));
+      made = builtins.foldl' recursiveUpdate { } (map (part: resolve part.config) ours);
+      merged = recursiveUpdate made said;
+      # Attribute by attribute, since whether the module says anything depends on the first of them.
+      config = {
+        services = builtins.mapAttrs (name: options: filled options (said.services.${name} or { })) (
+          builtins.foldl' (all: part: all // part.options.services) { } ours
+        );
+        users = recursiveUpdate { users = { }; groups = { }; } (merged.users or { });
+        virtualisation = recursiveUpdate {
+          podman.package = pkgs.podman;
+          oci-containers = { backend = "podman"; containers = { }; };
+        } (merged.virtualisation or { });
+        security = said.security or { };
+        networking = { primaryIPAddress = "192.0.2.1"; };
+      };
+    in
+    {
+      inherit config made;
+      refused = concatMap (a: if a.assertion then [ ] else [ a.message ]) (made.assertions or [ ]);
+      boxmaker = builtins.removeAttrs made [ "assertions" ];
+    };
+
   # Functions stand among the licences since nixpkgs 26.05; poetry2nix must not see them.
   licenses = {
     mit.spdxId = "MIT";

@@ -10,6 +10,18 @@ let
   pure = file: match ".*[.]whl" file == null || match ".*-none-any[.]whl" file != null;
 
   installable = package: package.files != [ ] && all (entry: pure entry.file) package.files;
+
+  # What is read of a project: its name, and the packages of the groups that are asked for.
+  read =
+    { projectDir, groups, ... }:
+    let
+      project = (fromTOML (readFile (projectDir + "/pyproject.toml"))).tool.poetry;
+      lock = fromTOML (readFile (projectDir + "/poetry.lock"));
+      wanted = builtins.filter (package: builtins.any (group: elem group groups) package.groups) lock.package;
+    in
+    assert licences;
+    assert wanted != [ ] && all installable wanted;
+    { inherit project wanted; };
 in
 {
   overrides.withoutDefaults = overlay: [ overlay ];
@@ -25,14 +37,22 @@ in
       meta,
     }@arguments:
     let
-      project = (fromTOML (readFile (projectDir + "/pyproject.toml"))).tool.poetry;
-      lock = fromTOML (readFile (projectDir + "/poetry.lock"));
-      wanted = builtins.filter (package: builtins.any (group: elem group groups) package.groups) lock.package;
+      inherit (read arguments) project;
     in
-    assert licences;
     assert meta ? license;
-    assert wanted != [ ] && all installable wanted;
-    pkgs.runCommand "${project.name}-${project.version}" arguments "" // {
-      dependencyEnv = pkgs.runCommand "env" { } "";
+    pkgs.runCommand "${project.name}-${project.version}" arguments "";
+
+  mkPoetryPackages =
+    {
+      projectDir,
+      python,
+      groups,
+      checkGroups,
+      preferWheels,
+      overrides,
+    }@arguments:
+    {
+      inherit python;
+      poetryPackages = map (package: pkgs.runCommand package.name { } "") (read arguments).wanted;
     };
 }
