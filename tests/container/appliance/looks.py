@@ -78,8 +78,11 @@ def mounts() -> Found:
 
 
 def writable() -> Found:
-    """Return every directory in which a file can be made, and every file that can be opened for writing."""
-    found = dict.fromkeys(inside.writable(), "ok")
+    """Return every directory in which a file can be made, the topmost, and every file that can be written."""
+    found: Found = {}
+    for directory in inside.writable():
+        if not any(directory.startswith(f"{above}/") for above in found):
+            found[directory] = "ok"
     for directory, below, files in os.walk("/"):
         if directory in ("/proc", *found):
             below[:] = ["sys"] if directory == "/proc" else []

@@ -47,6 +47,12 @@ def beyond(found: Table, allowed: Table) -> list[str]:
     return lines
 
 
+def without_users(found: Table) -> Table:
+    """Leave out what means something only where each role has a user of its own."""
+    kept = {key: whats - {"lists"} for key, whats in found.items() if not key[1].startswith("container: ")}
+    return {key: whats for key, whats in kept.items() if whats}
+
+
 def written(found: Table) -> str:
     """Return the table as the page has it."""
     lines = ["| in the place of | reaches | and there |", "|---|---|---|"]

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,7 +113,7 @@ class Rig:
         self.files.mkdir(exist_ok=True)
         self.note.write_text("fair wind\n")
         for path in (self.files, self.note):
-            path.chmod(0o755)
+            path.chmod(0o700)
             self.give(path)
         for grant in self.at("etc/grants").glob("*.toml"):
             grant.unlink()
@@ -120,10 +121,12 @@ class Rig:
         self.grant("reads", tool="read_file", paths=json.dumps([str(self.files)]))
 
     def give(self, path: Path) -> None:
-        """Make a thing the tool user's."""
-        user = self.appliance.place.users.user(self.appliance.wiring.tools.user)
-        if user.own:
-            os.chown(path, user.uid, user.gid)
+        """Make a thing the tool user's, that brokerd may look at, and nobody else."""
+        users, wiring = self.appliance.place.users, self.appliance.wiring
+        if users.own:
+            tools, brokerd = users.user(wiring.tools.user), wiring.user(wiring.edge("tool-runner").client)
+            os.chown(path, tools.uid, tools.gid)
+            subprocess.run(["setfacl", "--modify", f"u:{brokerd}:rX", str(path)], check=True)
 
     def configure(self, brokerd: str = "", loopd: str = "") -> None:
         """Write the roles' settings; the texts are added to those of these roles."""
@@ -260,6 +263,7 @@ class Rig:
             "sockets": {**sockets, "the model server": str(model)},
             "frames": {name: base64.b64encode(payload).decode() for name, payload in frames().items()},
             "places": _PLACES,
+            "addresses": self.canaries.addresses[:1],
         }
 
     def run_in_place(

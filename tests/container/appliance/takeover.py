@@ -21,6 +21,7 @@ MARK = "@@takeover "
 _WAIT_SECONDS = 3
 _API = "/v4.0.0/libpod"
 _HOST = "/host"
+_NOT_TAKEN = ("forbidden", "bad_frame", "bad_message", "bad_version")
 
 Row = tuple[str, str]
 
@@ -39,6 +40,13 @@ def places_to_write(asked: list[str]) -> Iterator[Row]:
             yield path, "writes"
 
 
+def listeners(addresses: list[tuple[str, int]]) -> Iterator[Row]:
+    """Try to reach somebody by the network."""
+    for host, port in addresses:
+        if _works(lambda host=host, port=port: socket.create_connection((host, port), 1).close()):  # type: ignore[misc]
+            yield "a listener on the host's network", "connects"
+
+
 def messages(asked: dict[str, str], frames: dict[str, str]) -> Iterator[Row]:
     """Send each kind of message on each socket, and things that are none."""
     for name, path in asked.items():
@@ -49,8 +57,8 @@ def messages(asked: dict[str, str], frames: dict[str, str]) -> Iterator[Row]:
             yield name, spoken
             continue
         for kind, payload in frames.items():
-            if (answer := _call(path, base64.b64decode(payload))) and (said := _kind(answer)):
-                yield name, f"answers {kind}" if said != "error" else f"gives {kind} an error of its own"
+            if (answer := _call(path, base64.b64decode(payload))) and _is_taken(answer):
+                yield name, f"answers {kind}"
 
 
 def through_podman(api: str, image: str, asked: dict[str, Any], program: str) -> Iterator[Row]:
@@ -148,15 +156,14 @@ def _spoken_by_http(path: str) -> str | None:
     return "speaks Podman's API" if answer.getheader("Libpod-Api-Version") else "speaks HTTP"
 
 
-def _kind(answer: bytes) -> str | None:
-    """Return the kind of an answer; None where the message was not taken at all."""
+def _is_taken(answer: bytes) -> bool:
+    """Say whether the message was one for this socket, whatever became of it."""
     try:
         (length,) = struct.unpack("!I", answer[:4])
         message = json.loads(answer[4 : 4 + length])["msg"]
     except (struct.error, ValueError, KeyError):
-        return None
-    refused = message["kind"] == "error" and message["body"]["code"] in ("forbidden", "bad_frame", "bad_message")
-    return None if refused else str(message["kind"])
+        return False
+    return not (message["kind"] == "error" and message["body"]["code"] in _NOT_TAKEN)
 
 
 class _Unix(http.client.HTTPConnection):
@@ -191,7 +198,7 @@ def _unframed(stream: bytes) -> str:
 def rows(asked: dict[str, Any], program: str) -> list[Row]:
     top = asked.get("top", "")
     sockets = {name: f"{top}{path}" for name, path in asked["sockets"].items()}
-    found = [*paths(asked["paths"], top), *messages(sockets, asked["frames"])]
+    found = [*paths(asked["paths"], top), *messages(sockets, asked["frames"]), *listeners(asked["addresses"])]
     if not top:
         found += places_to_write(asked["places"])
     if asked.get("podman"):

@@ -6,9 +6,10 @@ import json
 import pytest
 
 from bxcore.auditlog import Answered, Ended, RunEnding
+from bxcore.ids import SessionId
 from bxcore.wire import admin
 from bxcore.wire.admin import ApprovalEnding
-from bxcore.wire.channel import LoopStatus, LoopStatusReport, TextDelta, ToolReturned, TurnEnded, TurnEnding
+from bxcore.wire.channel import LoopStatus, LoopStatusReport, TextDelta, ToolReturned, TurnEnded, TurnEnding, TurnFollow
 from bxcore.wire.tools import ToolDenied, ToolResult
 from tests.container.appliance.rig import ORDER, Rig, until
 from tests.fakes.llama_server import Reply
@@ -136,5 +137,7 @@ def test_a_turn_that_was_cut_is_shown_as_interrupted(running: Rig) -> None:
     said.pause.go_on.set()
     assert talk.over().of(TurnEnded) == []
     running.up()
+    followed = running.talk(TurnFollow(session=SessionId("cut"), turn=0))
+    assert followed.ended().ending is TurnEnding.INTERRUPTED
     (end,) = [record for record in running.session_log("cut") if record["type"] == "turn_end"]
     assert end["ending"] == TurnEnding.INTERRUPTED.value

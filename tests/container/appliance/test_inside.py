@@ -95,7 +95,10 @@ LOOSE: dict[str, tuple[Loose | Callable[[Rig], Loose], Named]] = {
         sees("files", read_only="false"),
         {"mounts": "shared/files is"},
     ),
-    "the tools' Podman": (sees("home/run/tool-runner"), {"mounts": "run/tool-runner is", "paths": "run/tool-runner is"}),
+    "the tools' Podman": (
+        sees("home/run/tool-runner"),
+        {"mounts": "run/tool-runner is", "paths": "run/tool-runner is"},
+    ),
     "a secret of another": (sees("etc/inferproxy.toml", under="/run/secrets"), {"secrets": "/run/secrets"}),
     "the host's network": (
         on_the_hosts_network(),
