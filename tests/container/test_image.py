@@ -161,6 +161,26 @@ print(json.dumps(told))
     assert json.loads(python(tool_host, program)) == ["child", "thread", "task", "pair", "copy", "rows"]
 
 
+def test_a_program_may_end_while_a_thread_runs(tool_host: ToolHost) -> None:
+    program = """
+import threading, time
+for _ in range(8):
+    threading.Thread(target=lambda: [time.sleep(0.001) for _ in range(100_000)], daemon=True).start()
+print("the end", flush=True)
+"""
+    assert python(tool_host, program) == "the end"
+
+
+def test_it_does_not_say_how_its_interpreter_was_built(tool_host: ToolHost) -> None:
+    program = """
+import json, sysconfig
+print(json.dumps([sysconfig.get_path("stdlib"), sysconfig.get_config_var("CONFIG_ARGS")]))
+"""
+    library, arguments = json.loads(python(tool_host, program))
+    assert library.startswith("/usr/lib/python3")
+    assert arguments is None
+
+
 def test_a_granted_folder_may_lie_beside_the_images_own(tool_host: ToolHost, open_dir: Path) -> None:
     (open_dir / "hello").write_text("granted\n")
     for place in ("/etc/nixos", "/usr/share/doc", "/home/me/notes"):
