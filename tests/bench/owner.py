@@ -29,6 +29,7 @@ class Turn:
 
     accepted_ms: float = 0.0
     first_ms: float = 0.0
+    ended_ms: float = 0.0
     usages: list[StepUsage] = attrs.Factory(list)
     calls: int = 0
     results: list[str] = attrs.Factory(list)
@@ -75,7 +76,7 @@ def _note(turn: Turn, event: object, began: float) -> None:
         case MessageAccepted():
             turn.accepted_ms = _since(began)
         case TurnEnded():
-            turn.ended = event
+            turn.ended, turn.ended_ms = event, _since(began)
         case _:
             pass
 

@@ -37,6 +37,8 @@ class Sizes:
     broker_starts: int = 3
     denials: int = 800
     remembered_calls: int = 50
+    role_starts: int = 6
+    cold_starts: int = 3
 
 
 QUICK = Sizes(
@@ -65,6 +67,8 @@ QUICK = Sizes(
     broker_starts=1,
     denials=100,
     remembered_calls=5,
+    role_starts=2,
+    cold_starts=1,
 )
 
 BIG = Sizes(audit_file_records=5_000_000)

@@ -48,12 +48,13 @@ def home() -> Iterator[Home]:
 
 
 @contextmanager
-def model_server() -> Iterator[str]:
-    """Start llama.cpp with the small model and nothing cached; give its address."""
+def model_server(where: str = "127.0.0.1:0") -> Iterator[str]:
+    """Start llama.cpp with the small model and nothing cached; give its address. `where`: host:port, or a socket."""
     launcher = ROOT / "deploy" / "local" / "model_server.py"
-    argv = [str(plan.MODEL_PYTHON), "-P", "-s", str(launcher), "--listen", "127.0.0.1:0"]
+    argv = [str(plan.MODEL_PYTHON), "-P", "-s", str(launcher), "--listen", where]
     with _announced(argv) as line:
-        yield str(json.loads(line)["url"])
+        said = json.loads(line)
+        yield f"unix:{said['socket']}" if "socket" in said else str(said["url"])
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from tests.bench import (
+    appliance,
     audit,
     baseline,
     calls,
@@ -52,6 +53,7 @@ GROUPS: Groups = {
     "audit": audit.measure,
     "calls": calls.measure,
     "decisions": decisions.measure,
+    "appliance": appliance.measure,
 }
 
 
