@@ -16,6 +16,7 @@ import click
 from bxcore.errors import BoxmakerError
 from bxctl import VERSION
 from bxctl.auditcommands import audit
+from bxctl.backupcommands import backup
 from bxctl.exits import MEANINGS, Exit
 from bxctl.sockets import DEFAULT_HOME, Home, home
 
@@ -30,6 +31,7 @@ Examples:
   bxctl approve 42                    let one of them run, once
   bxctl grants explain 42             why was it decided like that?
   bxctl doctor                        is everything as it must be?
+  bxctl backup create /mnt/disk/bx-1  keep a copy of all of it, while it runs
 
 \b
 In a checkout of Boxmaker:
@@ -326,17 +328,21 @@ def broker_session(where: Home, *, session: str, rebuild: bool, json: bool) -> i
 
 
 main.add_command(audit)
+main.add_command(backup)
 
 
 @main.command()
+@click.option(
+    "--etc", type=click.Path(path_type=Path), metavar="DIR", help="Where the settings are (else as config check)."
+)
 @_json
 @_pass_home
-def doctor(where: Home, *, json: bool) -> int:
+def doctor(where: Home, *, etc: Path | None, json: bool) -> int:
     """Check the installation, loopd and the model."""
     from bxctl import doctor as verb
     from bxctl import world
 
-    return verb.run(world.of_process(where), json=json)
+    return verb.run(world.of_process(where), json=json, etc=etc)
 
 
 @main.group()

@@ -1,0 +1,220 @@
+"""What to copy of a running Boxmaker, in which order, and how far: the plan of a backup.
+
+Reads: names and sizes, and the few bytes of the audit log's head; takes no lock and changes nothing. Invariant: what
+is copied by this plan fits together, whatever is written meanwhile. Sessions are cut first, then the head and the
+seals, then the audit log, each to the size that it has at that moment; labels are read after all of them. So the audit
+log knows every call that a session does, the head and the seals are never ahead of the log, and no session's labels
+are lower than the log or its own text make them. Files that only grow are copied up to their cut, the others whole.
+Threads: none. Specified in docs/backup.md.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from bxcore import auditlog, backupmanifest, files
+from bxcore.backupmanifest import AUDIT, BROKER, ETC, GRANTS, MEMORY, SESSIONS, LeftOut
+from bxcore.brokerfiles import CLOCK, COMPLETE
+from bxcore.errors import StateError
+
+HEAD, SEALS = f"{BROKER}/audit-head", f"{BROKER}/audit-seals.jsonl"
+LABELS = f"{BROKER}/{SESSIONS}"
+_MOST_HEAD = 4096
+
+
+class SourceChanged(StateError):
+    """What is being copied is no longer what it was, in a way in which no role changes it."""
+
+    code = "backup_source_changed"
+
+
+@attrs.frozen(kw_only=True)
+class Cut:
+    """A file that only grows, as it was when it was looked at: copied up to its last whole line below `size`."""
+
+    size: int
+    inode: tuple[int, int]
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """A file to copy. `cut` is None for one that is copied whole; `content` is what was read of it already.
+
+    `session` is the session that it belongs to, whose files are in the backup all or none.
+    """
+
+    path: str
+    source: Path
+    cut: Cut | None = None
+    content: bytes | None = None
+    session: str | None = None
+
+
+class Source:
+    """A home and its configuration. Made with both; the cut is made in the same moment."""
+
+    def __init__(self, home: Path, etc: Path | None) -> None:
+        self._home, self._etc = home, etc
+        self._left_out: dict[str, LeftOut] = {}
+        self._logs = list(self._session_logs())
+        self._head = self._read_head()
+        self._seals = self._cut_of(SEALS)
+        self._audit = [(path, cut) for path in self._audit_files() if (cut := self._cut_of(path))]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts that are there."""
+        there = [part for part in backupmanifest.STATE_PARTS if (self._home / part).is_dir()]
+        return (*there, ETC) if self._etc is not None and self._etc.is_dir() else tuple(there)
+
+    @property
+    def known_bytes(self) -> int:
+        """How many bytes the files have together that only grow: nearly all there are."""
+        return sum(cut.size for _, cut in (*self._logs, *self._audit))
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """What lies among the files and was passed over. Complete once every file was yielded."""
+        return tuple(self._left_out.values())
+
+    def files(self) -> Iterator[Wanted]:
+        """Yield the files in the order in which they must be copied."""
+        yield from self._sessions()
+        yield from self._log()
+        yield from self._tree(MEMORY)
+        if self._etc is not None:
+            yield from self._flat(ETC)
+            yield from self._flat(f"{ETC}/{GRANTS}")
+        # The mark before the labels: where it is there, each session has its file by now.
+        yield from self._one(f"{LABELS}/{COMPLETE}")
+        yield from (wanted for wanted in self._flat(LABELS) if not wanted.path.endswith(f"/{COMPLETE}"))
+        yield from self._one(f"{BROKER}/{CLOCK}")
+        self._tell_strange(BROKER)
+        self._tell_strange(AUDIT)
+
+    # -- the cut ----------------------------------------------------------------------------------
+
+    def _session_logs(self) -> Iterator[tuple[str, Cut]]:
+        for session in self._names(SESSIONS):
+            folder = f"{SESSIONS}/{session}"
+            if not (backupmanifest.may_hold(folder) and self._is_directory(folder)):
+                continue
+            for name in filter(backupmanifest.is_session_log, self._names(folder)):
+                if cut := self._cut_of(f"{folder}/{name}"):
+                    yield f"{folder}/{name}", cut
+
+    def _read_head(self) -> bytes | None:
+        if self._cut_of(HEAD) is None:
+            return None
+        try:
+            with files.open_read(self._place(HEAD)) as file:
+                return file.read(_MOST_HEAD)
+        except OSError as error:
+            raise files.unreadable(self._place(HEAD), error) from None
+
+    def _audit_files(self) -> list[str]:
+        # Oldest first: a file is never written to again once there is a later one.
+        return [f"{AUDIT}/{name}" for name in self._names(AUDIT) if auditlog.is_log_file(name)]
+
+    def _cut_of(self, path: str) -> Cut | None:
+        try:
+            found = self._place(path).lstat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise files.unreadable(self._place(path), error) from None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return Cut(size=found.st_size, inode=(found.st_dev, found.st_ino))
+
+    # -- the files --------------------------------------------------------------------------------
+
+    def _sessions(self) -> Iterator[Wanted]:
+        cuts = dict(self._logs)
+        for session in dict.fromkeys(path.split("/")[1] for path in cuts):
+            folder = f"{SESSIONS}/{session}"
+            for wanted in (*self._flat(folder), *self._flat(f"{folder}/results")):
+                cut = cuts.get(wanted.path)
+                if cut is not None or not backupmanifest.is_session_log(wanted.source.name):
+                    yield attrs.evolve(wanted, cut=cut, session=session)
+        self._tell_strange(SESSIONS)
+
+    def _log(self) -> Iterator[Wanted]:
+        if self._head is not None:
+            yield Wanted(path=HEAD, source=self._place(HEAD), content=self._head)
+        if self._seals is not None:
+            yield Wanted(path=SEALS, source=self._place(SEALS), cut=self._seals)
+        yield from (Wanted(path=path, source=self._place(path), cut=cut) for path, cut in self._audit)
+
+    def _one(self, path: str) -> Iterator[Wanted]:
+        if self._cut_of(path) is not None:
+            yield Wanted(path=path, source=self._place(path))
+
+    def _flat(self, folder: str) -> Iterator[Wanted]:
+        """Yield what belongs into a backup of one directory, and tell of the rest."""
+        self._tell_strange(folder)
+        for name in self._names(folder):
+            path = f"{folder}/{name}"
+            if backupmanifest.belongs(path) and self._cut_of(path) is not None:
+                yield Wanted(path=path, source=self._place(path))
+
+    def _tree(self, folder: str) -> Iterator[Wanted]:
+        yield from self._flat(folder)
+        for name in self._names(folder):
+            path = f"{folder}/{name}"
+            if backupmanifest.may_hold(path) and self._is_directory(path):
+                yield from self._tree(path)
+
+    def _tell_strange(self, folder: str) -> None:
+        """Note each thing in `folder` that will not be copied, but for what is on its way and for locks."""
+        for name in self._names(folder):
+            path = f"{folder}/{name}"
+            why = None if backupmanifest.is_passing(name) else self._strange(path)
+            if why is not None:
+                self._left_out[path] = LeftOut(path=_shown(path), why=why)
+
+    def _strange(self, path: str) -> str | None:
+        try:
+            mode = self._place(path).lstat().st_mode
+        except OSError:
+            return None  # gone since it was listed
+        if stat.S_ISLNK(mode):
+            return "a symbolic link"
+        if stat.S_ISDIR(mode):
+            return None if backupmanifest.may_hold(path) else "a directory that no role makes there"
+        if not stat.S_ISREG(mode):
+            return "no file"
+        return None if backupmanifest.belongs(path) else "a file that is no part of Boxmaker's state"
+
+    # -- names ------------------------------------------------------------------------------------
+
+    def _place(self, path: str) -> Path:
+        part, _, rest = path.partition("/")
+        return self._etc / rest if part == ETC and self._etc is not None else self._home / path
+
+    def _names(self, folder: str) -> list[str]:
+        """Return the names in a directory, sorted; none where there is no such directory, or only a link to one."""
+        try:
+            return sorted(path.name for path in self._place(folder).iterdir()) if self._is_directory(folder) else []
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise files.unreadable(self._place(folder), error) from None
+
+    def _is_directory(self, folder: str) -> bool:
+        try:
+            # A whole part may lie elsewhere and be reached through a link; nothing below it is.
+            place = self._place(folder)
+            return stat.S_ISDIR((place.lstat() if "/" in folder else place.stat()).st_mode)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise files.unreadable(self._place(folder), error) from None
+
+
+def _shown(path: str) -> str:
+    """Return a path with nothing in it that a manifest cannot hold."""
+    return os.fsencode(path).decode("utf-8", errors="backslashreplace")

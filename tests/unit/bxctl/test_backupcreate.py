@@ -1,0 +1,392 @@
+import errno
+import json
+import os
+import shutil
+import socket
+import stat
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bxcore import audithead
+from bxcore.backupcheck import BackupUnfinished
+from bxcore.backupsource import Source, SourceChanged
+from bxcore.errors import StateError
+from bxcore.files import NewTree, StateInUse, lock_directory
+from bxctl import backupcreate
+from bxctl.backupcreate import BackupNothing, BackupTarget
+from tests.fakes.backedup import SECRET, BackedUp, manifest_lines, tree_of
+from tests.fakes.faulty_files import Fault, FaultySystem
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> BackedUp:
+    made = BackedUp(tmp_path)
+    made.fill()
+    return made
+
+
+def test_everything_that_is_kept_is_in_it_byte_for_byte(place: BackedUp) -> None:
+    directory = place.create()
+    there = tree_of(directory)
+    assert there.pop("manifest.jsonl")
+    kept = tree_of(place.home) | {f"etc/{path}": said for path, said in tree_of(place.etc).items()}
+    assert there == kept
+    assert {path.split("/")[0] for path in there} == {"sessions", "audit", "broker", "etc"}
+    assert place.findings(directory) == []
+    assert not (place.top / ".b.unfinished").exists()
+
+
+def test_it_is_readable_by_its_maker_alone(place: BackedUp) -> None:
+    directory = place.create()
+    for path in (directory, *directory.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
+
+
+def test_the_manifest_says_what_when_and_up_to_which_record(place: BackedUp) -> None:
+    begin, *between, end = manifest_lines(place.create())
+    assert (begin["type"], begin["format"], begin["parts"]) == ("backup", 1, ["sessions", "audit", "broker", "etc"])
+    kept = audithead.read((place.home / "broker" / "audit-head").read_bytes())
+    assert begin["head"] == str(kept)
+    assert {line["type"] for line in between} == {"file"}
+    assert between[0].keys() == {"type", "path", "bytes", "sha256", "mode", "changed", "cut"}
+    assert (end["type"], end["files"]) == ("end", len(between))
+
+
+def test_nothing_of_the_home_is_changed(place: BackedUp) -> None:
+    before = {path: (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns) for path in place.home.rglob("*")}
+    place.create()
+    assert {path: (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns) for path in place.home.rglob("*")} == before
+
+
+def test_a_line_that_is_being_written_is_left_out_and_told(place: BackedUp) -> None:
+    log, audit = place.home / "sessions" / "s-1" / "0.jsonl", place.home / "audit" / "2026-01-02.jsonl"
+    for path in (log, audit):
+        with path.open("ab") as file:
+            file.write(b'{"half a')
+    directory = place.create()
+    assert place.findings(directory) == []
+    assert (directory / "sessions" / "s-1" / "0.jsonl").read_bytes() == log.read_bytes().removesuffix(b'{"half a')
+    assert {line["path"] for line in manifest_lines(directory) if line.get("cut") == 8} == {
+        "sessions/s-1/0.jsonl",
+        "audit/2026-01-02.jsonl",
+    }
+    assert place.out.getvalue().count("8 B at its end were no whole line yet, and were left out") == 2
+
+
+def test_a_line_without_end_takes_no_memory(place: BackedUp) -> None:
+    with (place.home / "sessions" / "s-1" / "0.jsonl").open("ab") as file:
+        file.truncate(80_000_000)
+    tracemalloc.start()
+    try:
+        directory = place.create()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 12_000_000
+    assert place.findings(directory) == []
+
+
+def test_what_is_no_state_is_left_out_and_told(place: BackedUp) -> None:
+    sessions, broker = place.home / "sessions", place.home / "broker"
+    (sessions / "s-9").symlink_to(sessions / "s-1")
+    (sessions / "s-1" / "notes.txt").write_text("mine")
+    (sessions / "Not One").mkdir()
+    os.mkfifo(broker / "audit-seals.pipe")
+    (broker / "state.db-wal").write_text("old")
+    (place.home / "audit" / "copy.jsonl~").write_text("old")
+    (place.etc / "grants" / "a.toml~").write_text("old")
+    (place.etc / "loopd.toml").symlink_to("/nowhere/loopd.toml")
+    (place.home / "index").mkdir()
+    (place.home / "index" / "memory.db-wal").write_text("old")
+    (sessions / "s-1" / ".0.jsonl.1234.new").write_text("half")
+    directory = place.create()
+    assert {(line["path"], line["why"]) for line in manifest_lines(directory) if line["type"] == "left_out"} == {
+        ("sessions/s-9", "a symbolic link"),
+        ("sessions/s-1/notes.txt", "a file that is no part of Boxmaker's state"),
+        ("sessions/Not One", "a directory that no role makes there"),
+        ("broker/audit-seals.pipe", "no file"),
+        ("broker/state.db-wal", "a file that is no part of Boxmaker's state"),
+        ("audit/copy.jsonl~", "a file that is no part of Boxmaker's state"),
+        ("etc/grants/a.toml~", "a file that is no part of Boxmaker's state"),
+        ("etc/loopd.toml", "a symbolic link"),
+    }
+    assert "left out: sessions/s-9, a symbolic link" in place.out.getvalue()
+    assert place.findings(directory) == []
+    assert not (directory / "index").exists()
+
+
+@pytest.mark.parametrize("what", ["audit-head", "audit-seals.jsonl", "clock"])
+def test_what_lies_in_the_place_of_a_file_and_is_none_is_left_out(place: BackedUp, what: str) -> None:
+    path = place.home / "broker" / what
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    directory = place.create()
+    assert [line["path"] for line in manifest_lines(directory) if line["type"] == "left_out"] == [f"broker/{what}"]
+
+
+def test_a_name_that_is_no_text_is_left_out(place: BackedUp) -> None:
+    (place.home / "audit" / os.fsdecode(b"\xff\n")).write_text("x")
+    assert manifest_lines(place.create())[-2]["path"] == "audit/\\xff\n"
+
+
+def test_memory_is_copied_whole_but_for_its_index(place: BackedUp) -> None:
+    memory = place.home / "memory"
+    (memory / "people").mkdir(parents=True)
+    for name in ("facts.md", "people/anna.md", "index.sqlite", "index.sqlite-wal", "index.db-shm", ".git"):
+        (memory / name).write_text(name)
+    directory = place.create()
+    assert {path for path in tree_of(directory) if path.startswith("memory/")} == {
+        "memory/facts.md",
+        "memory/people/anna.md",
+    }
+    assert place.findings(directory) == []
+
+
+def test_json_says_the_same(place: BackedUp, capsys: pytest.CaptureFixture[str]) -> None:
+    (place.home / "sessions" / "s-9").symlink_to("s-1")
+    assert backupcreate.create(place.world(), place.top / "b", etc=place.etc, json=True) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["whole"], said["left_out"]) == (True, {"sessions/s-9": "a symbolic link"})
+    assert said["files"] == len([line for line in manifest_lines(place.top / "b") if line["type"] == "file"])
+
+
+def test_a_log_that_is_broken_is_copied_as_it_is_and_told(place: BackedUp) -> None:
+    path = place.home / "audit" / "2026-01-01.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"tool":"read_file"', b'"tool":"tead_file"', 1))
+    directory = place.create(code=1)
+    assert "[audit_broken]" in place.out.getvalue()
+    assert (directory / "audit" / "2026-01-01.jsonl").read_bytes() == path.read_bytes()
+    assert not place.check(directory).is_damaged
+
+
+# -- refused ------------------------------------------------------------------------------------------
+
+
+def _a_file(path: Path) -> None:
+    path.write_text("x")
+
+
+def _full(path: Path) -> None:
+    path.mkdir()
+    (path / "x").touch()
+
+
+def _a_link(path: Path) -> None:
+    path.symlink_to(path.parent)
+
+
+@pytest.mark.parametrize("taken", [_a_file, _full, _a_link])
+def test_a_place_that_is_taken_is_refused(place: BackedUp, taken: Callable[[Path], None]) -> None:
+    taken(place.top / "b")
+    before = sorted(place.top.iterdir())
+    with pytest.raises(BackupTarget, match="is there already and not empty"):
+        place.create()
+    assert sorted(place.top.iterdir()) == before
+
+
+def test_an_empty_directory_is_a_place(place: BackedUp) -> None:
+    (place.top / "b").mkdir()
+    assert place.findings(place.create()) == []
+
+
+@pytest.mark.parametrize("name", ["nowhere/b", "home/sessions/b", "home/audit/b", "etc/b", ".b.unfinished"])
+def test_a_place_that_cannot_be_one_is_refused(place: BackedUp, name: str) -> None:
+    with pytest.raises(BackupTarget):
+        place.create(name)
+
+
+def test_a_home_without_anything_is_refused(tmp_path: Path) -> None:
+    place = BackedUp(tmp_path)
+    with pytest.raises(BackupNothing, match="holds none of sessions, audit, broker, memory"):
+        place.create()
+    assert not (tmp_path / "b").exists()
+
+
+def test_two_at_once_in_one_place_are_refused(place: BackedUp) -> None:
+    unfinished = place.top / ".b.unfinished"
+    unfinished.mkdir()
+    lock = lock_directory(unfinished)
+    with pytest.raises(StateInUse, match="another backup is being made there"):
+        place.create()
+    lock.close()
+    place.create()
+
+
+# -- what changes meanwhile -----------------------------------------------------------------------------
+
+
+class Meanwhile(NewTree):
+    """Does something once, before the file that ends with a name is copied."""
+
+    def __init__(self, name: str, act: Callable[[], object]) -> None:
+        super().__init__()
+        self._name, self._act = name, act
+        self._acted = False
+
+    def make_file(self, path: Path):  # type: ignore[no-untyped-def]
+        if not self._acted and str(path).endswith(self._name):
+            self._acted = True
+            self._act()
+        return super().make_file(path)
+
+
+def test_a_session_that_is_removed_meanwhile_goes_as_a_whole(place: BackedUp) -> None:
+    gone = place.home / "sessions" / "s-2"
+    directory = place.create(tree=Meanwhile("s-2/0.baseline.json", lambda: shutil.rmtree(gone)))
+    assert place.findings(directory) == []
+    assert not (directory / "sessions" / "s-2").exists()
+    assert "left out: sessions/s-2, was removed while the backup was made" in place.out.getvalue()
+
+
+def test_a_session_that_begins_meanwhile_is_not_in_it(place: BackedUp) -> None:
+    with place.live() as live:
+        directory = place.create(tree=Meanwhile("s-1/0.jsonl", lambda: live.turn("s-7", labels=SECRET)))
+    assert place.findings(directory) == []
+    assert not (directory / "sessions" / "s-7").exists()
+
+
+def test_a_day_that_begins_meanwhile_is_not_in_it(place: BackedUp) -> None:
+    with place.live() as live:
+
+        def midnight() -> None:
+            place.clock.wind(86_400_000)
+            live.turn("s-1", labels=SECRET)
+
+        directory = place.create(tree=Meanwhile("audit/2026-01-01.jsonl", midnight))
+    assert place.findings(directory) == []
+    assert sorted(path.name for path in (directory / "audit").iterdir()) == ["2026-01-01.jsonl", "2026-01-02.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["audit/2026-01-02.jsonl", "broker/audit-seals.jsonl"])
+def test_what_nobody_removes_may_not_go(place: BackedUp, name: str) -> None:
+    with pytest.raises(SourceChanged):
+        place.create(tree=Meanwhile("audit-head", (place.home / name).unlink))
+    assert not (place.top / "b").exists()
+    assert not (place.top / ".b.unfinished").exists()
+
+
+@pytest.mark.parametrize("how", ["shortened", "replaced"])
+def test_a_log_that_is_shortened_or_replaced_is_refused(place: BackedUp, how: str) -> None:
+    path = place.home / "audit" / "2026-01-02.jsonl"
+
+    def change() -> None:
+        content = path.read_bytes()
+        beside = path.with_name(".beside")
+        beside.write_bytes(content)
+        beside.rename(path) if how == "replaced" else os.truncate(path, len(content) - 1)
+
+    with pytest.raises(SourceChanged):
+        place.create(tree=Meanwhile("audit-head", change))
+
+
+def test_a_grant_that_is_removed_meanwhile_is_not_in_it(place: BackedUp) -> None:
+    other = place.grant("other")
+    directory = place.create(tree=Meanwhile("grants/notes.toml", other.unlink))
+    assert place.findings(directory) == []
+    assert not (directory / "etc" / "grants" / "other.toml").exists()
+
+
+def test_the_labels_are_looked_at_last(place: BackedUp) -> None:
+    paths = [wanted.path for wanted in Source(place.home, place.etc).files()]
+    kinds = [path.rpartition("/")[0].partition("/s-")[0] for path in paths]
+    assert list(dict.fromkeys(kinds)) == ["sessions", "broker", "audit", "etc/grants", "broker/sessions"]
+    assert paths[-1] == "broker/clock"
+    assert paths.index("broker/sessions/complete") < paths.index("broker/sessions/s-2.json")
+
+
+# -- a disk that fails ----------------------------------------------------------------------------------
+
+
+def calls(place: BackedUp) -> list[tuple[str, int]]:
+    system = FaultySystem(None)
+    place.create("counted", tree=NewTree(system))
+    return [(call, at) for call, count in system.calls.items() for at in range(count)]
+
+
+def test_a_disk_that_is_full_or_fails_at_any_call_leaves_nothing(place: BackedUp) -> None:
+    tried = calls(place)
+    assert len(tried) > 60
+    for call, at in tried:
+        fault = Fault(call=call, at=at, error=errno.ENOSPC, after_bytes=3)
+        with pytest.raises(StateError) as refused:
+            place.create(tree=NewTree(FaultySystem(fault)))
+        assert refused.value.code == "state_unwritable"
+        assert "No space left on device" in refused.value.detail
+        assert not (place.top / ".b.unfinished").exists()
+        if (place.top / "b").exists():  # its name alone was not made durable: it is whole, and nobody was told so
+            assert at == max(number for name, number in tried if name == call)
+            assert place.findings(place.top / "b") == []
+            shutil.rmtree(place.top / "b")
+
+
+class Killed(FaultySystem):
+    """kill -9 at the n-th call: the process is gone, whatever it wanted to do next."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(None)
+        self.left = at
+
+    def _fail(self, call: str) -> None:
+        self.left -= 1
+        if self.left == -1:
+            os._exit(9)
+
+
+def killed_at(place: BackedUp, at: int) -> bool:
+    """Make a backup in a process of its own, which dies at its `at`-th call; say whether it did."""
+    child = os.fork()
+    if child == 0:
+        try:
+            place.create(tree=NewTree(Killed(at)))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, 9)
+    return code == 9
+
+
+def test_killed_at_any_call_it_leaves_no_backup_and_the_next_one_succeeds(place: BackedUp) -> None:
+    at = 0
+    while killed_at(place, at):
+        at += 1
+        if (place.top / "b").exists():  # moved, and killed before the move was durable
+            assert place.findings(place.top / "b") == []
+            shutil.rmtree(place.top / "b")
+        else:
+            with pytest.raises(BackupUnfinished):
+                place.check(place.top / ".b.unfinished")
+    assert at > 60
+    assert place.findings(place.top / "b") == []
+    assert not (place.top / ".b.unfinished").exists()
+
+
+def test_what_a_killed_one_left_is_removed_and_told(place: BackedUp) -> None:
+    assert killed_at(place, 40)
+    assert (place.top / ".b.unfinished").is_dir()
+    place.create()
+    assert not (place.top / ".b.unfinished").exists()
+    assert "which a backup that was cut short had left" in place.err.getvalue()
+
+
+def test_a_stranger_in_the_place_of_the_unfinished_one_is_not_touched(place: BackedUp) -> None:
+    other = place.top / "other"
+    other.mkdir()
+    (other / "x").touch()
+    (place.top / ".b.unfinished").symlink_to(other)
+    with pytest.raises(BackupTarget, match="is in the way"):
+        place.create()
+    assert (other / "x").exists()
+
+
+def test_a_socket_among_the_sessions_is_passed_over(place: BackedUp) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    short = f"/proc/self/fd/{os.open(place.home / 'sessions', os.O_RDONLY)}"  # a socket's path may have 107 bytes
+    listener.bind(f"{short}/s.sock")
+    listener.close()
+    os.close(int(short.rpartition("/")[2]))
+    assert manifest_lines(place.create())[-2]["why"] == "no file"
