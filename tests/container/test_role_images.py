@@ -30,7 +30,7 @@ PROGRAMS = [image.program for image in table.load().values()]
 UNUSED = (
     "cattr.preconf.", "cattrs.preconf.",  # formats that want a package of their own
     "urllib3.contrib.", "urllib3.http2.", "urllib3.util.ssltransport",  # for TLS, and for other interpreters
-    "certifi.__main__", "charset_normalizer.__main__", "idna.__main__", "requests.__main__", "requests.help",  # programs
+    "certifi.__main__", "charset_normalizer.__main__", "idna.__main__", "requests.__main__", "requests.help",
 )  # fmt: skip
 """Modules of packages that nothing imports here, by the beginnings of their names."""
 
