@@ -1,5 +1,7 @@
 """`bxctl doctor`: is everything as it must be? The home directory, the sockets' folders, the disk, brokerd, loopd.
 
+Of an installed appliance also its users, files, images and host (bxctl.appliancechecks).
+
 Changes nothing. loopd's own checks ask the model, so they take as long as its start-up does.
 """
 
@@ -11,47 +13,66 @@ from pathlib import Path
 
 from bxcore.errors import BoxmakerError
 from bxcore.wire import admin, channel
+from bxcore.wire.admin import BrokerStatusReport
 from bxcore.wire.channel import CheckResult, LoopStatusReport
-from bxctl import render
+from bxctl import appliancechecks, events, finding, hostchecks, render
 from bxctl.configcheck import default_folder
-from bxctl.events import json_line
 from bxctl.exits import Exit
+from bxctl.finding import Finding
 from bxctl.loopport import SELF_TEST_MS
-from bxctl.render import Ink, Screen
+from bxctl.machine import Machine
+from bxctl.render import Ink
 from bxctl.world import World
 
 _DECIDES = "brokerd decides tool calls"
 
-HOME_MISSING, FOLDER_UNSAFE, DISK_LOW = "home_missing", "socket_folder_unsafe", "disk_low"
+HOME_MISSING, FOLDER_UNSAFE, DISK_LOW = "home_missing", "socket_folder_unsafe", hostchecks.DISK_LOW
 
 FREE_BYTES = 1_000_000_000
 """Less free space than this is a fault: a full disk stops every conversation."""
 
 
-def run(world: World, *, json: bool) -> int:
-    """Run every check and show each as it ends."""
-    passed = failed = 0
-    for event in _events(world):
-        if isinstance(event, CheckResult):
-            passed, failed = passed + event.passed, failed + (not event.passed)
-        if json:
-            sys.stdout.write(json_line(event) + "\n")
-            sys.stdout.flush()
-        elif isinstance(event, CheckResult):
-            _show(event, world.screen)
+def run(world: World, *, json: bool, etc: Path | None = None) -> int:
+    """Run every check and show each as it ends. `etc`: where the settings lie, if not in the usual place."""
+    counts = {True: 0, False: 0, None: 0}
+    for event in _events(world, etc or default_folder(world.home)):
+        if isinstance(event, Finding):
+            counts[event.passed] += 1
+        _tell(event, world, json=json)
+    passed, failed, unseen = counts[True], counts[False], counts[None]
     if json:
-        sys.stdout.write(json_line(channel.SelfTestEnd(passed=passed, failed=failed)) + "\n")
+        sys.stdout.write(events.json_line(channel.SelfTestEnd(passed=passed, failed=failed)) + "\n")
     else:
-        world.screen.line(f"{passed} passed, {failed} failed.", Ink.BAD if failed else Ink.GOOD)
+        more = f", {unseen} could not be looked at" if unseen else ""
+        world.screen.line(f"{passed} passed, {failed} failed{more}.", Ink.BAD if failed else Ink.GOOD)
     return Exit.FAILED if failed else Exit.OK
 
 
-def _events(world: World) -> Iterator[object]:
+def _tell(event: Finding | LoopStatusReport, world: World, *, json: bool) -> None:
+    if json:
+        line = finding.json_line(event) if isinstance(event, Finding) else events.json_line(event)
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    elif isinstance(event, Finding):
+        finding.show(event, world.screen)
+
+
+def _events(world: World, etc: Path) -> Iterator[Finding | LoopStatusReport]:
     home = world.home.path
     yield _is_directory(home)
     yield _socket_folder("loopd's socket folder", world.home.loop_socket.parent)
     yield _free_space(home)
-    yield from _broker(world)
+    report = None
+    # A home without brokerd.toml has no brokerd: its model only talks.
+    if (etc / "brokerd.toml").is_file():
+        yield _socket_folder("brokerd's socket folder", world.home.admin_socket.parent)
+        report, decides = _broker(world)
+        yield decides
+    yield from appliancechecks.run(home, etc, report, Machine())
+    yield from _loopd_checks(world)
+
+
+def _loopd_checks(world: World) -> Iterator[Finding | LoopStatusReport]:
     try:
         report = world.port.status()
     except BoxmakerError as error:
@@ -65,39 +86,34 @@ def _events(world: World) -> Iterator[object]:
     yield from _self_test(world)
 
 
-def _self_test(world: World) -> Iterator[object]:
+def _self_test(world: World) -> Iterator[Finding]:
     if world.screen.lively:
         world.screen.live("asking loopd to test itself and the model")
     try:
         for event in world.port.ask(channel.SelfTest(), idle_ms=SELF_TEST_MS):
             if isinstance(event, CheckResult):
-                yield event
+                yield finding.of_result(event)
     except BoxmakerError as error:
         yield _check("self-test", passed=False, expected="an answer", found=error.detail, runbook=error.code)
 
 
-def _broker(world: World) -> Iterator[object]:
-    """Say whether tool calls are decided. A home without brokerd.toml has no brokerd: its model only talks."""
-    if not (default_folder(world.home) / "brokerd.toml").is_file():
-        return
-    yield _socket_folder("brokerd's socket folder", world.home.admin_socket.parent)
+def _broker(world: World) -> tuple[BrokerStatusReport | None, Finding]:
+    """Return what brokerd says, and whether tool calls are decided."""
     try:
-        report = world.admin.one(admin.BrokerStatus(), admin.BrokerStatusReport)
+        report = world.admin.one(admin.BrokerStatus(), BrokerStatusReport)
     except BoxmakerError as error:
-        yield _check("brokerd", passed=False, expected=_DECIDES, found=error.detail, runbook=error.code)
-        return
+        return None, _check("brokerd", passed=False, expected=_DECIDES, found=error.detail, runbook=error.code)
     if report.denies is not None:
         found = f"every call is denied: {report.detail or report.denies.value}"
-        yield _check("brokerd", passed=False, expected=_DECIDES, found=found, runbook=report.denies.value)
-        return
+        return report, _check("brokerd", passed=False, expected=_DECIDES, found=found, runbook=report.denies.value)
     found = f"decides by {render.count_of(report.grants, 'grant')}; {render.count(report.audit_seq)} records"
-    yield _check("brokerd", passed=True, expected=_DECIDES, found=found)
+    return report, _check("brokerd", passed=True, expected=_DECIDES, found=found)
 
 
 # -- the checks that need no loopd ---------------------------------------------------------------
 
 
-def _is_directory(home: Path) -> CheckResult:
+def _is_directory(home: Path) -> Finding:
     expected = f"{home} is a directory"
     if not home.is_dir():
         found = "something else" if home.exists() else "nothing is there"
@@ -105,7 +121,7 @@ def _is_directory(home: Path) -> CheckResult:
     return _check("home", passed=True, expected=expected, found=str(home))
 
 
-def _socket_folder(name: str, folder: Path) -> CheckResult:
+def _socket_folder(name: str, folder: Path) -> Finding:
     """Whoever may enter the folder may talk to the role: it must be a real folder that others cannot enter."""
     expected, runbook = f"{folder} is closed to others", FOLDER_UNSAFE
     try:
@@ -119,7 +135,7 @@ def _socket_folder(name: str, folder: Path) -> CheckResult:
     return _check(name, passed=closed, expected=expected, found=mode, runbook="" if closed else runbook)
 
 
-def _free_space(home: Path) -> CheckResult:
+def _free_space(home: Path) -> Finding:
     expected = f"at least {render.size(FREE_BYTES)} free"
     try:
         disk = os.statvfs(home)
@@ -137,23 +153,9 @@ def _found(report: LoopStatusReport) -> str:
     return f"ready: {model}, {render.count(report.n_ctx)} tokens of context, {slots}"
 
 
-def _loopd(*, passed: bool, found: str, runbook: str) -> CheckResult:
+def _loopd(*, passed: bool, found: str, runbook: str) -> Finding:
     return _check("loopd", passed=passed, expected="loopd is ready", found=found, runbook=runbook)
 
 
-def _check(name: str, *, passed: bool, expected: str, found: str, runbook: str = "") -> CheckResult:
-    return CheckResult(name=name, passed=passed, expected=expected, found=found, runbook=runbook)
-
-
-def _show(check: CheckResult, screen: Screen) -> None:
-    name, found = render.safe_line(check.name), render.safe_line(check.found)
-    if check.passed:
-        tick = screen.paint(screen.glyph("✓", "ok"), Ink.GOOD)
-        screen.line(f"{tick} {name}: {found}")
-        return
-    cross = screen.paint(screen.glyph("✗", "FAILED"), Ink.BAD)
-    screen.line(f"{cross} {name}")
-    screen.line(f"    expected  {render.safe_line(check.expected)}")
-    screen.line(f"    found     {found}")
-    if check.runbook:
-        screen.line(f"    mend it   docs/runbook.md, {render.safe_line(check.runbook)}")
+def _check(name: str, *, passed: bool, expected: str, found: str, runbook: str = "") -> Finding:
+    return Finding(name=name, passed=passed, expected=expected, found=found, runbook=runbook)

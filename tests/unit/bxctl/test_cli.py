@@ -8,7 +8,19 @@ import click
 import pytest
 
 from bxcore.settings.roles import ROLES
-from bxctl import VERSION, chat, cli, doctor, exits
+from bxctl import (
+    VERSION,
+    chat,
+    cli,
+    doctor,
+    exits,
+    hostchecks,
+    imagechecks,
+    placechecks,
+    socketchecks,
+    userchecks,
+    wayin,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "bxctl.md").read_text(encoding="utf-8")
@@ -56,7 +68,11 @@ def test_every_line_command_of_the_chat_is_in_the_page() -> None:
 
 def test_every_check_of_the_doctor_has_an_entry_in_the_runbook() -> None:
     runbook = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
-    for code in (doctor.HOME_MISSING, doctor.FOLDER_UNSAFE, doctor.DISK_LOW):
+    rooms = (doctor, hostchecks, imagechecks, placechecks, socketchecks, userchecks, wayin)
+    told = [value for room in rooms for name, value in vars(room).items() if name.isupper() and type(value) is str]
+    codes = [value for value in told if re.fullmatch(r"[a-z]+(_[a-z]+)+", value)]
+    assert len(set(codes)) >= 12
+    for code in codes:
         assert f"\n## {code}\n" in runbook
 
 

@@ -1,0 +1,118 @@
+"""Checks of `bxctl doctor`: the images are there, and are the right ones.
+
+The tool image is named by its ID in a file; brokerd says which one it proved. A role's image is named by a tag made
+from its contents. Which images a user's Podman has is read from its storage: no podman is run.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from bxcore.wire import admin
+from bxctl import finding
+from bxctl.finding import AS_ROOT, Fault, Finding
+from bxctl.installed import Installed
+
+IMAGE_UNFIT = "image_missing"
+
+_ID_DIGITS = 64
+_SHOWN = 12
+_LISTS = ("*-images/images.json", "*/*-images/images.json")
+"""Where containers/storage keeps its list: below the graph root, which may be a directory for each driver."""
+
+
+@attrs.frozen(kw_only=True)
+class Image:
+    """One image in a user's storage."""
+
+    identity: str
+    names: tuple[str, ...]
+
+
+def images(installed: Installed, report: admin.BrokerStatusReport | None) -> Iterator[Finding]:
+    """Check the tool image and each role's. `report`: what brokerd says, where it answers."""
+    yield _tool_image(installed, report)
+    for name, role in installed.wiring.roles.items():
+        yield _role_image(installed, name, role.image, installed.wiring.at(role.storage))
+
+
+def _tool_image(installed: Installed, report: admin.BrokerStatusReport | None) -> Finding:
+    path = installed.wiring.at(installed.wiring.tools.image_file)
+    name, expected = "tool image", f"{path} names an image that the tools' Podman has, and brokerd proved"
+    try:
+        named = installed.machine.text(path).removesuffix("\n").removeprefix("sha256:")
+    except PermissionError:
+        return Finding(name=name, passed=None, expected=expected, found=AS_ROOT)
+    except OSError as error:
+        return Finding(
+            name=name, passed=False, expected=expected, found=f"{path}: {error.strerror}", runbook=IMAGE_UNFIT
+        )
+    why = "no tool runs in any other image"
+    if found := _tool_faults(installed, named, report):
+        return Finding(name=name, passed=False, expected=expected, found=found, why=why, runbook=IMAGE_UNFIT)
+    return Finding(name=name, passed=True, expected=expected, found=named[:_SHOWN])
+
+
+def _tool_faults(installed: Installed, named: str, report: admin.BrokerStatusReport | None) -> str:
+    if len(named) != _ID_DIGITS or set(named) - set("0123456789abcdef"):
+        return "the file holds no image ID"
+    if report is not None and report.image == named:
+        return ""
+    if report is not None and report.image is not None:
+        # A file that is mounted by itself stays the old one for whoever has it mounted, once it was replaced.
+        return f"brokerd uses {report.image[:_SHOWN]}, the file names {named[:_SHOWN]}: restart brokerd"
+    stored = _stored(installed, installed.wiring.at(installed.wiring.tools.storage))
+    if stored is not None and named not in {image.identity for image in stored}:
+        return f"{named[:_SHOWN]} is not loaded for {installed.wiring.tools.user}"
+    return ""
+
+
+def _role_image(installed: Installed, name: str, image: str, storage: Path) -> Finding:
+    expected = f"an image {image} in the storage of {installed.wiring.roles[name].user}"
+    stored = _stored(installed, storage)
+    if stored is None:
+        return Finding(name=f"image of {name}", passed=None, expected=expected, found=AS_ROOT)
+    fitting = {one.identity: label for one in stored for label in one.names if _is_tag(label, image)}
+    faults = [] if fitting else [_missing(expected)]
+    told = ", ".join(sorted(f"{label} ({identity[:_SHOWN]})" for identity, label in fitting.items()))
+    (result,) = finding.room(f"image of {name}", held=told or expected, faults=faults, runbook=IMAGE_UNFIT)
+    return result
+
+
+def _missing(expected: str) -> Fault:
+    return Fault(expected=expected, found="none", why="the role's container is made from it; nothing is ever pulled")
+
+
+def _is_tag(label: str, image: str) -> bool:
+    """Whether a name is one of an image: the same repository, under any tag or digest."""
+    rest = label.removeprefix(image)
+    return label.startswith(image) and rest[:1] in {"", ":", "@"}
+
+
+def _stored(installed: Installed, storage: Path) -> list[Image] | None:
+    """Return the images in a user's storage; None where this user may not see them."""
+    files = [path for pattern in _LISTS for path in installed.machine.found(storage, pattern)]
+    try:
+        if not files:
+            installed.machine.names(storage)
+        return [image for path in files for image in parse(installed.machine.text(path))]
+    except PermissionError:
+        return None
+    except OSError:
+        return []
+
+
+def parse(text: str) -> list[Image]:
+    """Return the images of a list of containers/storage. What is none is passed over: it is Podman's own file."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return []
+    entries = value if isinstance(value, list) else []
+    return [
+        Image(identity=entry["id"], names=tuple(map(str, entry.get("names") or ())))
+        for entry in entries
+        if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)
+    ]

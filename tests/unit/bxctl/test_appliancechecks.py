@@ -1,0 +1,593 @@
+"""What `bxctl doctor` says of an appliance: nothing where all holds, and of each thing that does not, what mends it."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bxcore import convert, strictjson
+from bxcore.ids import Hash32
+from bxcore.wire import admin
+from bxctl import (
+    appliancechecks,
+    finding,
+    hostchecks,
+    imagechecks,
+    installed,
+    placechecks,
+    socketchecks,
+    userchecks,
+    wayin,
+)
+from bxctl.finding import Finding
+from bxctl.imagechecks import Image
+from bxctl.installed import Installed
+from bxctl.machine import Group, Kind, Space
+from bxctl.userchecks import Range
+from tests.fakes import machine as fakes
+from tests.fakes.machine import ETC, HIDDEN, HOME, TOOL_IMAGE, FakeMachine, listed
+
+REPORT = admin.BrokerStatusReport(
+    denies=None,
+    detail=None,
+    grants=1,
+    pending=0,
+    running=0,
+    audit_seq=7,
+    audit_hash=Hash32("0" * 64),
+    image=TOOL_IMAGE,
+    limits_held=("time", "memory"),
+    limits_missing=(),
+)
+
+Room = Callable[[Installed], Iterator[Finding]]
+ROOMS: tuple[Room, ...] = (
+    userchecks.users,
+    userchecks.ids,
+    placechecks.directories,
+    placechecks.files,
+    placechecks.grants,
+    wayin.folders,
+    socketchecks.sockets,
+    hostchecks.inodes,
+    hostchecks.clock,
+)
+
+
+@pytest.fixture
+def appliance() -> tuple[Installed, FakeMachine]:
+    return fakes.another()
+
+
+def faults(room: Room, made: Installed) -> list[tuple[str, str]]:
+    """Return what was found and what mends it, of each check that failed."""
+    return [(one.found, one.command) for one in room(made) if one.passed is False]
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.__name__)
+def test_where_all_is_as_it_must_be_each_room_says_so_once(room: Room) -> None:
+    made, _ = fakes.another()
+    (found,) = room(made)
+    assert found.passed
+    assert found.runbook == ""
+
+
+# -- users ------------------------------------------------------------------------------------------
+
+USERS: dict[str, tuple[Callable[[FakeMachine], object], str, str]] = {
+    "is not there": (
+        lambda m: m.users.pop("bx-loopd"),
+        "no such user",
+        (
+            "useradd --system --uid 2102 --user-group --no-create-home --home-dir /nonexistent "
+            "--shell /usr/sbin/nologin bx-loopd"
+        ),
+    ),
+    "has another uid": (
+        lambda m: m.users.update({"bx-loopd": attrs.evolve(m.users["bx-loopd"], uid=990)}),
+        "uid 990",
+        "usermod --uid 2102 bx-loopd",
+    ),
+    "may log in": (
+        lambda m: m.users.update({"bx-loopd": attrs.evolve(m.users["bx-loopd"], shell="/bin/bash")}),
+        "its shell is /bin/bash",
+        "usermod --shell /usr/sbin/nologin bx-loopd",
+    ),
+    "has no shell named, which is one": (
+        lambda m: m.users.update({"bx-loopd": attrs.evolve(m.users["bx-loopd"], shell="")}),
+        "its shell is /bin/sh",
+        "usermod --shell /usr/sbin/nologin bx-loopd",
+    ),
+    "is in another group": (
+        lambda m: m.users.update({"bx-loopd": attrs.evolve(m.users["bx-loopd"], groups=frozenset({2102, 27}))}),
+        "it is in the group with gid 27",
+        'gpasswd --delete bx-loopd "$(getent group 27 | cut -d: -f1)"',
+    ),
+    "has somebody in its group": (
+        lambda m: m.groups.update({"bx-loopd": Group(name="bx-loopd", gid=2102, members=frozenset({"eve"}))}),
+        "eve is",
+        "gpasswd --delete eve bx-loopd",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "found", "command"), USERS.values(), ids=USERS.keys())
+def test_a_role_whose_user_is_more_than_that(
+    appliance: tuple[Installed, FakeMachine], change: Callable[[FakeMachine], object], found: str, command: str
+) -> None:
+    made, machine = appliance
+    change(machine)
+    assert faults(userchecks.users, made) == [(found, command)]
+
+
+def test_nologin_is_nologin_wherever_it_lies(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.users["bx-loopd"] = attrs.evolve(machine.users["bx-loopd"], shell="/run/current-system/sw/bin/nologin")
+    assert faults(userchecks.users, made) == []
+
+
+def test_one_user_for_all_is_said(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, _ = appliance
+    (found,) = userchecks.users(attrs.evolve(made, one=fakes.OWNER_UID))
+    assert found.passed
+    assert found.found == "every role is alice: only the containers keep them apart"
+
+
+# -- ids for containers -----------------------------------------------------------------------------
+
+SUBUID, SUBGID = Path("/etc/subuid"), Path("/etc/subgid")
+
+
+def test_ids_of_the_tools_are_many(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.texts[SUBGID] = machine.texts[SUBUID].replace("boxmaker-tools:296608:65536", "2110:296608:1000")
+    assert faults(userchecks.ids, made) == [("1000", "usermod --add-subgids 297608-363143 boxmaker-tools")]
+
+
+def test_a_file_of_ids_that_is_not_there_gives_nobody_any(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    del machine.texts[SUBUID]
+    assert [found for found, _ in faults(userchecks.ids, made)] == ["0"] * 4
+
+
+def test_ids_that_somebody_else_has_too(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.texts[SUBUID] = f"eve:100000:1\n{machine.texts[SUBUID]}"
+    machine.add_user("mallory", 100_007)
+    assert faults(userchecks.ids, made) == [
+        ("eve has some of them too", "usermod --del-subuids 100000-165535 --add-subuids 362144-427679 bx-brokerd"),
+        ("100007 is the user mallory", "usermod --del-subuids 100000-165535 --add-subuids 362144-427679 bx-brokerd"),
+        ("100007 is the user mallory", "usermod --del-subgids 100000-165535 --add-subgids 362144-427679 bx-brokerd"),
+    ]
+
+
+names = st.sampled_from(["a", "b", "c"])
+ranges = st.lists(st.builds(Range, user=names, first=st.integers(0, 40), count=st.integers(1, 10)), max_size=5).map(
+    tuple
+)
+
+
+@given(ranges)
+def test_ranges_are_apart_exactly_where_no_id_of_ours_is_anothers(held: tuple[Range, ...]) -> None:
+    def ids(user: str) -> set[int]:
+        return {number for one in held if one.user == user for number in range(one.first, one.end)}
+
+    shared = any(ids("a") & ids(other) for other in ("b", "c"))
+    assert bool(list(userchecks.apart(SUBUID, held, owners={"a": "a"}, users={}))) is shared
+
+
+@given(ranges)
+def test_the_ids_that_are_offered_are_nobodys(held: tuple[Range, ...]) -> None:
+    first, last = map(int, userchecks.free(held).split("-"))
+    assert last - first == 65_535
+    assert all(one.end <= first for one in held)
+
+
+@given(st.text(alphabet="ab:0123456789\n x"))
+def test_any_file_of_ids_is_read(text: str) -> None:
+    assert all(one.count >= 0 and one.first >= 0 for one in userchecks.parse(text))
+
+
+# -- directories ------------------------------------------------------------------------------------
+
+INFER = HOME / "run/infer"
+MEND_INFER = (
+    f"setfacl -b {INFER} && chown bx-inferproxy:bx-infer {INFER} && chmod 2750 {INFER} && "
+    f"setfacl -m u:bx-loopd:x,d:u::rwx,d:g::rw,d:m::rw,d:o::-,d:u:bx-loopd:rw {INFER}"
+)
+DIRECTORIES: dict[str, tuple[Callable[[FakeMachine], object], str]] = {
+    "is not there": (lambda m: m.files.pop(INFER), "nothing is there"),
+    "is a link": (lambda m: m.change(INFER, kind=Kind.LINK), "a symbolic link"),
+    "has another mode": (lambda m: m.change(INFER, mode=0o2755), "mode 2755"),
+    "has another owner": (lambda m: m.change(INFER, uid=2103), "owner is uid 2103"),
+    "has another group": (lambda m: m.change(INFER, gid=2103), "group is gid 2103"),
+    "lets in somebody else": (
+        lambda m: m.change(INFER, acl=listed(0o2750, u2102=1, u2103=1)),
+        "its access list lets in uid 2102 (x), uid 2103 (x)",
+    ),
+    "lets its client write": (
+        lambda m: m.change(INFER, acl=listed(0o2770, u2102=3)),
+        "its access list lets in uid 2102 (wx)",
+    ),
+    "lets nobody in": (
+        lambda m: m.change(INFER, acl=listed(0o2750)),
+        "its access list lets in nobody else",
+    ),
+    "opens its sockets to nobody": (
+        lambda m: m.change(INFER, default=None),
+        "what is made in it is open to nobody else",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "found"), DIRECTORIES.values(), ids=DIRECTORIES.keys())
+def test_a_directory_that_is_not_as_the_wiring_says(
+    appliance: tuple[Installed, FakeMachine], change: Callable[[FakeMachine], object], found: str
+) -> None:
+    made, machine = appliance
+    change(machine)
+    missing = f"install -d {INFER} && " if found == "nothing is there" else ""
+    assert faults(placechecks.directories, made) == [(found, missing + MEND_INFER)]
+
+
+def test_of_grants_anyone_who_is_an_owner_may_be_the_owner(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.change(ETC / "grants", uid=0)
+    assert faults(placechecks.directories, made) == []
+    machine.change(ETC / "grants", uid=1001)
+    assert [found for found, _ in faults(placechecks.directories, made)] == ["owner is uid 1001"]
+
+
+def test_what_may_not_be_looked_at_is_neither_passed_nor_failed(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.files[HOME / "run"] = HIDDEN
+    (found,) = placechecks.directories(made)
+    assert found.passed is None
+    assert found.found == "6 things not for this user to see; run as root"
+
+
+def test_of_one_user_for_all_only_owner_and_mode_count(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    one = attrs.evolve(made, one=fakes.OWNER_UID)
+    for directory in made.wiring.directories:
+        mode = int(directory.mode, 8)
+        machine.put(made.wiring.at(directory.path), Kind.DIRECTORY, fakes.OWNER_UID, 50, mode)
+    assert faults(placechecks.directories, one) == []
+    machine.change(HOME / "audit", mode=0o755)
+    assert faults(placechecks.directories, one) == [("mode 0755", f"chmod 0700 {HOME}/audit")]
+
+
+# -- files and grants -------------------------------------------------------------------------------
+
+CONFIG = ETC / "loopd.toml"
+FILES: dict[str, tuple[Callable[[FakeMachine], object], str]] = {
+    "belongs to the role": (lambda m: m.change(CONFIG, uid=2102), "owner is uid 2102"),
+    "belongs to another group": (lambda m: m.change(CONFIG, gid=2103), "group is gid 2103"),
+    "may be written": (lambda m: m.change(CONFIG, mode=0o660), "mode 0660"),
+    "has a list": (
+        lambda m: m.change(CONFIG, acl=listed(0o640, u2103=4), listed=True),
+        "an access list lets others in",
+    ),
+    "is a link": (lambda m: m.change(CONFIG, kind=Kind.LINK), "a symbolic link"),
+}
+
+
+@pytest.mark.parametrize(("change", "found"), FILES.values(), ids=FILES.keys())
+def test_a_settings_file_that_is_not_roots_alone(
+    appliance: tuple[Installed, FakeMachine], change: Callable[[FakeMachine], object], found: str
+) -> None:
+    made, machine = appliance
+    change(machine)
+    assert faults(placechecks.files, made) == [(found, f"chown root:bx-loopd {CONFIG} && chmod 0640 {CONFIG}")]
+
+
+def test_a_link_into_a_store_that_nobody_writes_is_a_settings_file(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.change(CONFIG, kind=Kind.LINK, mode=0o777)
+    machine.links[CONFIG] = Path("/nix/store/abc-loopd.toml")
+    assert faults(placechecks.files, made) == []
+
+
+NOTES = Path("/home/alice/notes")
+GRANT = """tool = "{tool}"
+mode = "{mode}"
+max_taint = "private"
+[constraints]
+paths = ["{path}"]
+"""
+
+
+def put_grant(
+    machine: FakeMachine, name: str = "a.toml", *, tool: str = "read_file", mode: str = "ask", path: Path = NOTES
+) -> Path:
+    file = ETC / "grants" / name
+    machine.put(file, Kind.FILE, fakes.OWNER_UID, 2103, 0o640)
+    machine.texts[file] = GRANT.format(tool=tool, mode=mode, path=path)
+    return file
+
+
+def put_notes(machine: FakeMachine, *, home: int = 0o700, notes: int = 0o700) -> None:
+    machine.put(NOTES.parent, Kind.DIRECTORY, fakes.OWNER_UID, fakes.OWNER_UID, home)
+    machine.put(NOTES, Kind.DIRECTORY, fakes.OWNER_UID, fakes.OWNER_UID, notes)
+
+
+@pytest.mark.parametrize(
+    ("to", "found"),
+    [
+        ({"uid": 2102}, "owner is uid 2102"),
+        ({"mode": 0o664}, "others may write it, mode 0664"),
+        ({"mode": 0o600}, "bx-brokerd may not read it, mode 0600"),
+        ({"kind": Kind.LINK}, "a symbolic link"),
+    ],
+)
+def test_a_grant_that_is_not_the_owners_word(
+    appliance: tuple[Installed, FakeMachine], to: dict[str, object], found: str
+) -> None:
+    made, machine = appliance
+    file = put_grant(machine)
+    assert faults(placechecks.grants, made) == []
+    machine.change(file, **to)
+    assert faults(placechecks.grants, made) == [
+        (found, f"setfacl -b {file} && chown root:bx-brokerd {file} && chmod 0640 {file}")
+    ]
+
+
+def test_a_grant_that_brokerd_reads_by_a_list_is_one(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    file = put_grant(machine)
+    machine.change(file, gid=fakes.OWNER_UID, acl=listed(0o640, u2103=4), listed=True)
+    assert faults(placechecks.grants, made) == []
+
+
+# -- granted folders --------------------------------------------------------------------------------
+
+
+def opening(user: str, letters: str) -> str:
+    return f"setfacl -R -m u:{user}:{letters},d:u:{user}:{letters} {NOTES}"
+
+
+CLOSED_HOME = "setfacl -m u:bx-brokerd:x /home/alice && setfacl -m u:boxmaker-tools:x /home/alice"
+
+
+@pytest.mark.parametrize(
+    ("tool", "verb", "letters"),
+    [("search_files", "read", "rX"), ("list_directory", "read", "rX"), ("write_file", "write in", "rwX")],
+)
+def test_a_folder_that_nobody_gets_to_is_said_with_all_that_opens_it(
+    appliance: tuple[Installed, FakeMachine], tool: str, verb: str, letters: str
+) -> None:
+    made, machine = appliance
+    put_grant(machine, tool=tool)
+    put_notes(machine)
+    assert faults(wayin.folders, made) == [
+        (
+            (
+                "bx-brokerd may not enter /home/alice; boxmaker-tools may not enter /home/alice; "
+                f"bx-brokerd may not enter {NOTES}; boxmaker-tools may not {verb} {NOTES}"
+            ),
+            f"{CLOSED_HOME} && {opening('bx-brokerd', 'X')} && {opening('boxmaker-tools', letters)}",
+        )
+    ]
+
+
+def test_what_a_mode_or_a_list_opens_is_open(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    put_grant(machine, tool="search_files")
+    put_notes(machine, home=0o711, notes=0o755)
+    assert faults(wayin.folders, made) == []
+    put_notes(machine)
+    lists = {"acl": listed(0o710, u2103=1, u2110=1), "listed": True}
+    machine.change(NOTES.parent, mode=0o710, **lists)
+    machine.change(NOTES, mode=0o750, acl=listed(0o750, u2103=1, u2110=5), listed=True)
+    assert faults(wayin.folders, made) == []
+    machine.change(NOTES, acl=listed(0o710, u2103=1, u2110=5))
+    assert [found for found, _ in faults(wayin.folders, made)] == [f"boxmaker-tools may not read {NOTES}"], "the mask"
+
+
+def test_a_deny_and_a_path_that_is_not_there_need_no_way(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    put_grant(machine, mode="deny")
+    put_grant(machine, "b.toml", path=Path("/home/alice/later"))
+    put_notes(machine)
+    assert faults(wayin.folders, made) == []
+
+
+def test_a_grant_that_cannot_be_read_is_left_to_brokerd(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.texts[put_grant(machine)] = "no grant"
+    assert faults(wayin.folders, made) == []
+
+
+def test_a_folder_that_is_reached_through_a_link_is_two_names_for_brokerd(
+    appliance: tuple[Installed, FakeMachine],
+) -> None:
+    made, machine = appliance
+    put_grant(machine)
+    put_notes(machine, home=0o755, notes=0o755)
+    machine.links[NOTES] = Path("/srv/notes")
+    assert faults(wayin.folders, made) == [
+        ("a link on the way leads to /srv/notes", "write /srv/notes into the grant and the granted folders")
+    ]
+
+
+def test_a_folder_that_brokerds_container_is_not_shown(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    put_grant(machine)
+    put_notes(machine, home=0o755, notes=0o755)
+    machine.points = ["/", "/home/alice/notes2"]
+    assert [found for found, _ in faults(wayin.folders, made)] == ["it is not"]
+    for point in ("/home/alice", "/home/alice/notes"):
+        machine.points = ["/", point]
+        assert faults(wayin.folders, made) == []
+
+
+# -- sockets ----------------------------------------------------------------------------------------
+
+BROKER = HOME / "run/broker/broker.sock"
+MEND_BROKER = f"chown bx-brokerd:bx-broker {BROKER} && chmod 0660 {BROKER} && setfacl -m u:bx-loopd:rw {BROKER}"
+SOCKETS: dict[str, tuple[Callable[[FakeMachine], object], str, str]] = {
+    "is not there": (lambda m: m.files.pop(BROKER), "nothing is there", "systemctl status '*brokerd*'"),
+    "is dead": (lambda m: m.silent.add(BROKER), "nobody listens", "systemctl status '*brokerd*'"),
+    "is a file": (lambda m: m.change(BROKER, kind=Kind.FILE), "a file", MEND_BROKER),
+    "is everybody's": (lambda m: m.change(BROKER, mode=0o666), "mode 0666", MEND_BROKER),
+    "is another role's": (lambda m: m.change(BROKER, uid=2101), "owner is uid 2101", MEND_BROKER),
+    "lets in another role": (
+        lambda m: m.change(BROKER, acl=listed(0o660, u2102=6, u2101=6)),
+        "its access list lets in uid 2101, uid 2102",
+        MEND_BROKER,
+    ),
+    "lets its client only look": (
+        lambda m: m.change(BROKER, acl=listed(0o660, u2102=4)),
+        "its access list lets in uid 2102",
+        MEND_BROKER,
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "found", "command"), SOCKETS.values(), ids=SOCKETS.keys())
+def test_a_socket_that_is_not_between_its_two(
+    appliance: tuple[Installed, FakeMachine], change: Callable[[FakeMachine], object], found: str, command: str
+) -> None:
+    made, machine = appliance
+    change(machine)
+    assert faults(socketchecks.sockets, made) == [(found, command)]
+
+
+# -- images -----------------------------------------------------------------------------------------
+
+
+def store(machine: FakeMachine, role: str, *images: Image, driver: str = "overlay") -> None:
+    text = json.dumps([{"id": one.identity, "names": list(one.names)} for one in images])
+    machine.texts[HOME / "containers" / role / driver / f"{driver}-images" / "images.json"] = text
+    machine.put(HOME / "containers" / role, Kind.DIRECTORY, 0, 0, 0o711)
+
+
+def image(name: str, identity: str = TOOL_IMAGE) -> Image:
+    return Image(identity=identity, names=(name,))
+
+
+def with_images(machine: FakeMachine) -> None:
+    store(machine, "tools", image("localhost/boxmaker/tools:1"))
+    for role in ("inferproxy", "loopd", "brokerd"):
+        store(machine, role, image(f"localhost/boxmaker/{role}:abc"))
+
+
+def image_faults(made: Installed, report: admin.BrokerStatusReport | None = None) -> list[str]:
+    return [one.found for one in imagechecks.images(made, report) if not one.passed]
+
+
+def test_images_that_are_there(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    with_images(machine)
+    for report in (None, REPORT):
+        found = list(imagechecks.images(made, report))
+        assert [one.name for one in found] == [
+            "tool image",
+            "image of brokerd",
+            "image of inferproxy",
+            "image of loopd",
+        ]
+        assert all(one.passed for one in found)
+    assert found[1].found == f"localhost/boxmaker/brokerd:abc ({TOOL_IMAGE[:12]})"
+
+
+def test_an_image_of_another_name_is_not_the_roles(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    with_images(machine)
+    store(machine, "loopd", image("localhost/boxmaker/loopd2:abc"))
+    assert image_faults(made) == ["none"]
+
+
+@pytest.mark.parametrize("held", ["", "latest\n", "ab" * 31, "g" * 64, "AB" * 32])
+def test_a_file_that_names_no_image(appliance: tuple[Installed, FakeMachine], held: str) -> None:
+    made, machine = appliance
+    with_images(machine)
+    machine.texts[ETC / "tool-image"] = held
+    assert image_faults(made) == ["the file holds no image ID"]
+
+
+def test_an_image_that_is_not_loaded_or_not_the_one_that_brokerd_has(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    with_images(machine)
+    machine.texts[ETC / "tool-image"] = "cd" * 32
+    assert image_faults(made) == ["cdcdcdcdcdcd is not loaded for boxmaker-tools"]
+    assert image_faults(made, REPORT) == ["brokerd uses abababababab, the file names cdcdcdcdcdcd: restart brokerd"]
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_any_list_of_images_is_read(text: str) -> None:
+    assert all(isinstance(one.identity, str) for one in imagechecks.parse(text))
+
+
+# -- host -------------------------------------------------------------------------------------------
+
+
+def test_limits_that_the_host_does_not_enforce_are_named() -> None:
+    (found,) = hostchecks.limits(attrs.evolve(REPORT, limits_missing=("cpu", "memory")))
+    assert (found.passed, found.found, found.runbook) == (False, "not enforced: cpu, memory", "limits_missing")
+    (found,) = hostchecks.limits(REPORT)
+    assert found.passed
+    assert list(hostchecks.limits(None)) == []
+
+
+def test_a_clock_and_a_disk(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.clock, machine.left = False, Space(free_bytes=1, files_free=9_999)
+    assert [found for found, _ in faults(hostchecks.clock, made)] == ["nothing keeps it right"]
+    assert [found for found, _ in faults(hostchecks.inodes, made)] == ["9,999 free"]
+    machine.clock, machine.left = None, Space(free_bytes=1, files_free=None)
+    assert next(hostchecks.clock(made)).passed is None
+    assert faults(hostchecks.inodes, made) == []
+
+
+# -- all together -----------------------------------------------------------------------------------
+
+
+def test_a_home_without_a_wiring_is_a_checkout(tmp_path: Path) -> None:
+    assert list(appliancechecks.run(tmp_path, tmp_path, None, FakeMachine())) == []
+
+
+def test_a_wiring_of_another_version_is_told_and_nothing_is_guessed(tmp_path: Path) -> None:
+    (tmp_path / installed.FILE).write_text('{"version":99}')
+    machine = FakeMachine()
+    machine.put(tmp_path / installed.FILE, Kind.FILE, 0, 0, 0o644)
+    (found,) = appliancechecks.run(tmp_path, tmp_path, None, machine)
+    assert (found.passed, found.runbook) == (False, "wiring_unreadable")
+
+
+@pytest.mark.parametrize(("uid", "one"), [(0, None), (1000, 1000)])
+def test_a_home_that_is_not_roots_is_one_users(tmp_path: Path, uid: int, one: int | None) -> None:
+    made, _ = fakes.another()
+    (tmp_path / installed.FILE).write_bytes(strictjson.dumps(convert.unstructure(made.wiring)))
+    machine = FakeMachine()
+    machine.put(tmp_path / installed.FILE, Kind.FILE, 0, 0, 0o644)
+    machine.put(tmp_path, Kind.DIRECTORY, uid, 0, 0o755)
+    found = installed.find(tmp_path, tmp_path, machine)
+    assert found is not None
+    assert found.one == one
+    assert found.wiring.at("home/run") == tmp_path / "run"
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_in_json_a_finding_is_a_check_result(*, passed: bool) -> None:
+    made = Finding(name="a", passed=passed, expected="b", found="c", why="d", command="e", runbook="f")
+    assert json.loads(finding.json_line(made)) == {
+        "kind": "check_result",
+        "name": "a",
+        "passed": passed,
+        "expected": "b",
+        "found": "c",
+        "runbook": "f",
+        "why": "d",
+        "command": "e",
+    }
+    assert "why" not in json.loads(finding.json_line(Finding(name="a", passed=passed, expected="b", found="c")))
+
+
+def test_in_json_what_nobody_looked_at_is_skipped() -> None:
+    line = finding.json_line(Finding(name="a", passed=None, expected="b", found="c"))
+    assert json.loads(line) == {"kind": "check_skipped", "name": "a", "found": "c"}

@@ -1,0 +1,79 @@
+"""The real machine, as far as a test may have one: its files, its sockets, its own users."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bxcore import acl
+from bxctl.machine import Kind, Machine
+
+HERE = Machine()
+
+
+def test_what_lies_at_a_path(tmp_path: Path) -> None:
+    (tmp_path / "file").touch(mode=0o640)
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "pipe")
+    kinds = {name: HERE.look(tmp_path / name) for name in ("", "file", "link", "pipe")}
+    assert [seen.kind for seen in kinds.values() if seen] == [Kind.DIRECTORY, Kind.FILE, Kind.LINK, Kind.OTHER]
+    assert HERE.look(tmp_path / "none") is None
+    assert HERE.look(tmp_path / "file" / "none") is None
+    file = kinds["file"]
+    assert file is not None
+    assert (file.uid, file.mode, file.listed) == (os.geteuid(), file.mode & 0o777, False)
+    assert file.acl == acl.of_mode(file.mode)
+
+
+@pytest.mark.skipif(shutil.which("setfacl") is None, reason="setfacl is not installed")
+def test_a_list_is_seen(tmp_path: Path) -> None:
+    subprocess.run(["setfacl", "-m", "u:2102:x,d:u:2102:rw", str(tmp_path)], check=True, timeout=20)
+    seen = HERE.look(tmp_path)
+    assert seen is not None
+    assert seen.default is not None
+    assert (seen.listed, seen.acl.named(acl.Tag.USER)) == (True, {2102: acl.ENTER})
+    assert seen.default.named(acl.Tag.USER) == {2102: acl.READ | acl.WRITE}
+
+
+def test_whether_somebody_listens(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    assert HERE.silence(path) == "No such file or directory"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        assert HERE.silence(path) == "nobody listens"
+        listener.listen()
+        assert HERE.silence(path) is None
+
+
+def test_users_and_groups() -> None:
+    me = pwd.getpwuid(os.getuid())
+    found = HERE.user(me.pw_name)
+    assert found is not None
+    assert (found.uid, found.gid, found.home) == (me.pw_uid, me.pw_gid, me.pw_dir)
+    assert me.pw_gid in found.groups
+    assert HERE.uids()[me.pw_uid] == me.pw_name
+    assert HERE.user("no-such-user") is None
+    assert HERE.group("no-such-group") is None
+
+
+def test_the_mounts_of_a_program_are_found_by_its_user_and_its_module() -> None:
+    # Any module that waits for its input will do.
+    program = subprocess.Popen([sys.executable, "-I", "-m", "timeit", "-s", "input()"], stdin=subprocess.PIPE)
+    try:
+        points = HERE.mount_points(os.getuid(), "timeit")
+        assert points is not None
+        assert {"/", "/proc"} <= set(points)
+        assert HERE.mount_points(os.getuid(), "no_such_module") is None
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def test_the_clock_and_the_disk_are_asked_without_being_changed(tmp_path: Path) -> None:
+    assert HERE.synchronised() in {True, False, None}
+    assert HERE.space(tmp_path).free_bytes > 0
