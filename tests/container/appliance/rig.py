@@ -209,9 +209,17 @@ class Rig:
     def kill(self, role: str) -> None:
         """End the role's own process, in its container, with SIGKILL; nobody else is told."""
         container = self.running[role]
-        number = int(self.appliance.podman(role, "inspect", "--format={{.State.Pid}}", container.name))
-        os.kill(number, signal.SIGKILL)
+        os.kill(self.number(role), signal.SIGKILL)
         until(lambda: not container.alive, f"{role} ends")
+
+    def number(self, role: str) -> int:
+        """Return the host's number of the role's own process."""
+        return int(self.appliance.podman(role, "inspect", "--format={{.State.Pid}}", self.running[role].name))
+
+    def as_user(self, name: str) -> list[str]:
+        """Return the words that run a program as one of the wiring's users."""
+        user = self.appliance.place.users.user(name)
+        return ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups", "--"] if user.own else []
 
     def forget(self) -> None:
         """Stop everything and remove all that the roles keep."""

@@ -42,8 +42,7 @@ def found(rig: Rig) -> Table:
 
 def _on_the_host(rig: Rig, name: str) -> Rows:
     """Run takeover.py on the host as one of the users, in no container."""
-    user = rig.appliance.place.users.user(name)
-    become = ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups", "--no-new-privs", "--"]
+    become = rig.as_user(name)
     argv = [*become, sys.executable, "-I", "-S", "-c", rigs.TAKEOVER, json.dumps({**rig.all_there_is(), "places": []})]
     if not os.access(sys.executable, os.X_OK) or Path(sys.executable).is_relative_to("/root"):
         argv[len(become)] = "/usr/bin/python3"
