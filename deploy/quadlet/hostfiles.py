@@ -54,6 +54,11 @@ def machine(wiring: Wiring, settings: roleplan.Settings, *, owner: str, tags: Ma
             f"{_unit_path(role, name)}.d/10-machine.conf": _drop_in(wiring, name, settings, tags[name])
             for name, role in wiring.roles.items()
         },
+        **{
+            f"/etc/systemd/system/user@{role.uid}.service.d/boxmaker.conf": _wait(wiring, name, settings)
+            for name, role in wiring.roles.items()
+            if role.network is Network.UPSTREAM
+        },
         "/etc/sysusers.d/boxmaker-owner.conf": _joined(_LOCAL, memberships),
         "/etc/tmpfiles.d/boxmaker-owner.conf": _joined(_LOCAL, entries),
     }
@@ -71,12 +76,11 @@ def _unit_path(role: Role, name: str) -> str:
 
 def _role_unit(wiring: Wiring, name: str) -> str:
     role = wiring.roles[name]
-    # What has no network does not wait for one.
-    unordered = {"Quadlet": [("DefaultDependencies", "false")]} if role.network is Network.NONE else {}
     return unitfile.text(
         f"{_MARK}\n# The role {name}, as a unit of the user {role.user}.",
         {
-            **unordered,
+            # Quadlet would wait a minute and a half for a target that need not be wanted by anything: see _wait.
+            "Quadlet": [("DefaultDependencies", "false")],
             "Unit": [("Description", f"Boxmaker: {name}"), ("StartLimitIntervalSec", "0")],
             "Container": [
                 ("Image", f"{role.image}:{NOT_INSTALLED}"),
@@ -107,6 +111,13 @@ def _drop_in(wiring: Wiring, name: str, settings: roleplan.Settings, tag: str) -
     reset = [("Network", "")] if any(key == "Network" for key, _ in more) else []
     image = ("Image", f"{wiring.roles[name].image}:{tag}")
     return unitfile.text(_LOCAL, {"Container": [image, *reset, *more]})
+
+
+def _wait(wiring: Wiring, name: str, settings: roleplan.Settings) -> str:
+    """Return when the manager of the role's user starts: a network that comes later is not seen by a container."""
+    online = "network-online.target"
+    alone = "--network=none" in roleplan.options(wiring, name, settings)
+    return unitfile.text(_LOCAL, {"Unit": [] if alone else [("Wants", online), ("After", online)]})
 
 
 def _tool_socket(wiring: Wiring) -> str:
@@ -169,7 +180,10 @@ def _directory(wiring: Wiring, entry: Directory, *, user: str) -> str:
     enter = [f"user:{uid}:--x" for uid in uids]
     write = [f"default:user:{uid}:rw-" for uid in uids]
     usual = ["default:user::rwx", "default:group::rw-", "default:mask::rw-", "default:other::---"]
-    entries = [*enter, *usual, *write] if entry.sockets else enter
+    # The bits of the mode's group, or those of its own would be narrowed to what the others get.
+    bits = int(entry.mode, 8) >> 3
+    mask = "mask::" + "".join(letter if bits & bit else "-" for letter, bit in (("r", 4), ("w", 2), ("x", 1)))
+    entries = [*enter, mask, *usual, *write] if entry.sockets else [*enter, mask]
     return f"{made}\n# and {', '.join(entry.enter)}\na {path} - - - - {','.join(entries)}"
 
 

@@ -76,6 +76,7 @@ def units(wiring: Wiring, answers: Answers, images: Images) -> Iterator[Step]:
 
 def loaded(wiring: Wiring, images: Images) -> Iterator[Step]:
     """Yield what gives each user a manager that runs from boot, and its image."""
+    yield Run(argv=("systemctl", "daemon-reload"))
     for account in accounts(wiring).values():
         yield Run(argv=("loginctl", "enable-linger", account.name))
         yield Run(argv=("systemctl", "start", f"user@{account.uid}.service"))

@@ -134,8 +134,8 @@ class Remove:
         else:
             path.unlink()
         parent = path.parent
-        # What is left empty was made for this.
-        while parent != root and parent.name in ("systemd", "users", "boxmaker") and not any(parent.iterdir()):
+        # What a unit and its drop-ins leave empty was made for them.
+        while _is_of_a_unit(parent) and not any(parent.iterdir()):
             parent.rmdir()
             parent = parent.parent
 
@@ -212,6 +212,10 @@ class Delegated:
 def below(root: Path, path: str) -> Path:
     """Return where a path of the host lies below the root."""
     return root / path.removeprefix("/")
+
+
+def _is_of_a_unit(directory: Path) -> bool:
+    return directory.name.endswith((".container.d", ".service.d")) or directory.parent.name == "users"
 
 
 def _is_source(path: Path) -> bool:

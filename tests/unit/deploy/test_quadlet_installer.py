@@ -74,8 +74,7 @@ def test_users_groups_and_directories_are_those_of_the_wiring(root: Path, instal
     for entry in WIRING.directories:
         status = at(root, entry.path).stat()
         assert (status.st_uid, status.st_gid) == (uids[entry.user], gids[entry.group]), entry.path
-        if not entry.enter:
-            assert status.st_mode & 0o7777 == int(entry.mode, 8), entry.path
+        assert status.st_mode & 0o7777 == int(entry.mode, 8), entry.path
 
 
 @AS_ROOT

@@ -84,9 +84,18 @@ def test_a_role_starts_again_unless_the_owner_has_to_look(role: str) -> None:
     assert unit(role)["Install"]["WantedBy"] == ["default.target"]
 
 
+def waits(settings: roleplan.Settings) -> dict[str, Lines]:
+    made = hostfiles.machine(WIRING, settings, owner="alice", tags=dict.fromkeys(WIRING.roles, ""))
+    managers = {path: text for path, text in made.items() if path.startswith("/etc/systemd/system/")}
+    return {path.split("/")[4]: sections(text)["Unit"] for path, text in managers.items()}
+
+
 def test_only_what_has_a_network_waits_for_one() -> None:
-    waiting = {role for role in WIRING.roles if "Quadlet" not in unit(role)}
-    assert waiting == {name for name, role in WIRING.roles.items() if role.network is wiring_file.Network.UPSTREAM}
+    for role in WIRING.roles:
+        assert unit(role)["Quadlet"] == {"DefaultDependencies": ["false"]}
+    online = ["network-online.target"]
+    assert waits(SETTINGS) == {"user@2101.service.d": {"Wants": online, "After": online}}
+    assert waits(roleplan.Settings(upstream="unix:/srv/m/m.sock", network="pasta")) == {"user@2101.service.d": {}}
 
 
 def test_the_socket_of_the_tools_podman_is_brokerds_alone() -> None:
