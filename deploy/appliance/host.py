@@ -174,8 +174,8 @@ class Appliance:
         if self._service is not None:
             self._service.stop()
         _each(self._stores, lambda party: remains.clear(self._stores[party]))
-        for edge in self.wiring.edges:
-            self.wiring.at(edge.path).unlink(missing_ok=True)
+        for socket in (self.place.model_socket, *(self.wiring.at(edge.path) for edge in self.wiring.edges)):
+            socket.unlink(missing_ok=True)
         self._lock.close()
 
     def __enter__(self) -> "Appliance":

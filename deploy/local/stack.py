@@ -72,8 +72,8 @@ class Stack:
             pause(self._wakeups, self._progress, _said(waiting[-1]), descriptors)
             for process in waiting:
                 process.news.read()
-            for process in awaited:
-                self._check(process, time.monotonic() - begun)
+            for process in self._processes:  # one may wait for another, that has died
+                self._check(process, time.monotonic() - begun if process in awaited else 0)
 
     def pause(self, doing: str) -> None:
         """Wait a little, saying what for. Raises Refusal where a process has ended, or Interrupted."""

@@ -1,0 +1,254 @@
+"""`make appliance`: every role in its container, one turn with a tool call through all, and nothing left behind.
+
+As root each role is a user of its own; for anybody else all are one, and the test of that is loudly skipped.
+"""
+
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bxcore import wiring
+from deploy.appliance import place as places
+from deploy.appliance import users
+from deploy.appliance.place import Place
+from deploy.local.home import ROLES
+from deploy.local.refusal import Refusal
+from deploy.local.tooluser import NoIds
+from tests.container.conftest import STATES
+from tests.fakes.llama_server import Call, FakeLlama, Reply
+from tests.process.launched import ROOT
+
+START = ROOT / "deploy" / "appliance" / "start.py"
+STATE = STATES / "launched"
+PATIENCE_SECONDS = 120
+N_CTX = 65_536
+
+
+@pytest.fixture(scope="module")
+def place() -> Place:
+    """Return the place of these tests. It keeps the images for the next time."""
+    STATE.mkdir(parents=True, exist_ok=True)
+    wired = wiring.load(ROLES)
+    try:
+        return places.choose(STATE, wired, users.find(wired))
+    except NoIds as missing:
+        if os.geteuid() == 0:
+            raise
+        pytest.skip(f"no container can run for this user: {missing}")
+    except Refusal as refusal:
+        pytest.fail(f"{refusal}\nrun this first: deploy/local/setup.sh appliance", pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_record_of_earlier_runs(place: Place) -> None:
+    """One that was cut short may have left a broken log."""
+    for path in ("home/audit", "home/broker", "home/sessions"):
+        shutil.rmtree(place.wiring.at(path), ignore_errors=True)
+
+
+@pytest.fixture
+def model(place: Place) -> Iterator[FakeLlama]:
+    """Start a scripted model server where inferproxy's user can get to it."""
+
+    def reads_a_file(messages: list[dict[str, Any]]) -> Reply:
+        if str(messages[0]["content"]).startswith("Self-test."):
+            return Reply(calls=(Call(name="clock"),)) if messages[-1]["role"] == "user" else Reply(text="Noon.")
+        if messages[-1]["role"] == "user":
+            arguments = {"name": "read_file", "arguments": {"path": str(place.shared / "sample" / "shopping.txt")}}
+            return Reply(calls=(Call(name="call_tool", arguments=json.dumps(arguments)),))
+        lines = [line for line in str(messages[-1]["content"]).splitlines() if not line.startswith("[")]
+        return Reply(text=f"It says {lines[0].split()[0]}.")
+
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="model-") as directory:
+        Path(directory).chmod(0o755)
+        socket = Path(directory) / "model.sock"
+        with FakeLlama(socket, reads_a_file, n_ctx=N_CTX) as server:
+            socket.chmod(0o666)
+            yield server
+
+
+def command(model: FakeLlama, *words: str) -> list[str]:
+    return [sys.executable, str(START), "--home", str(STATE), "--upstream", f"unix:{model.where}", *words]
+
+
+@contextmanager
+def launched(model: FakeLlama, place: Place) -> "Iterator[subprocess.Popen[str]]":
+    """Start one whose conversation waits for what we type; a test that fails ends it too."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command(model), stdin=pipe, stdout=pipe, stderr=pipe, text=True) as launcher:
+        try:
+            wait_until(lambda: conversation(place) or launcher.poll() is not None)
+            assert launcher.poll() is None, launcher.stderr and launcher.stderr.read()
+            yield launcher
+        finally:
+            launcher.kill()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def running(place: Place) -> Mapping[int, str]:
+    """Return the living processes whose command lines name the place, by number."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").replace("\0", " ")
+        except OSError:
+            continue  # it ended meanwhile; a zombie's command line is empty
+        if str(place.path) in words:
+            found[int(entry.name)] = words
+    return found
+
+
+def role(place: Place, name: str) -> int | None:
+    """Return the process of a role itself, inside its container."""
+    beginning = f"/usr/bin/python3 -I -S -m {name} "
+    return next((number for number, words in running(place).items() if words.startswith(beginning)), None)
+
+
+def conversation(place: Place) -> bool:
+    """Say whether bxctl has begun: everything is up."""
+    return any(" -m bxctl " in words for words in running(place).values())
+
+
+def what_is_left(place: Place) -> list[str]:
+    """Return sockets, containers and mounts of the place."""
+    sockets = [str(path) for path in place.path.glob("**/*.sock") if path.is_socket()]
+    containers = [str(path) for path in place.path.glob("home/containers/*/*/overlay-containers/*") if path.is_dir()]
+    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(place.path) in line]
+    return sockets + containers + mounts
+
+
+def assert_nothing_is_left(place: Place) -> None:
+    wait_until(lambda: not running(place))
+    assert what_is_left(place) == []
+
+
+def test_a_tool_call_goes_through_every_container_and_nothing_is_left(model: FakeLlama, place: Place) -> None:
+    done = subprocess.run(
+        command(model), input="What is on my list?\n", capture_output=True, text=True, timeout=280, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "It says coffee.\n"), done.stderr
+    assert str(place.shared / "sample") in done.stderr, "the owner is told where tools may read"
+    assert_nothing_is_left(place)
+
+    again = subprocess.run(
+        command(model, "--say", "Again?"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert (again.returncode, again.stdout) == (0, "It says coffee.\n"), again.stderr
+    assert "loading the" not in again.stderr, "images stay in their stores"
+
+
+def test_each_role_runs_as_a_user_of_its_own(model: FakeLlama, place: Place) -> None:
+    if not place.users.own:
+        pytest.skip("NOT RUN: all roles are one user here; run as root, after deploy/local/setup.sh appliance")
+    with launched(model, place):
+        found = {name: role(place, name) for name in place.wiring.roles}
+        owners = {name: Path(f"/proc/{number}").stat().st_uid for name, number in found.items()}
+        names = {name: pwd.getpwuid(uid).pw_name for name, uid in owners.items()}
+        assert names == {name: held.user for name, held in place.wiring.roles.items()}
+        networks = {Path(f"/proc/{process}/ns/net").readlink() for process in ("self", *found.values())}
+        assert len(networks) == 1 + len(found), "each role has a network of its own, and none has ours"
+
+
+def test_whoever_comes_second_is_refused_and_the_first_goes_on(model: FakeLlama, place: Place) -> None:
+    with launched(model, place) as first:
+        second = subprocess.run(
+            command(model), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert second.returncode == 69
+        assert "another one runs the appliance of" in second.stderr
+        said, _ = first.communicate("What is on my list?\n", timeout=PATIENCE_SECONDS)
+        assert (first.returncode, said) == (0, "It says coffee.\n")
+
+
+def test_a_signal_takes_everything_down(model: FakeLlama, place: Place) -> None:
+    with launched(model, place) as launcher:
+        launcher.send_signal(signal.SIGTERM)
+        assert launcher.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+        assert_nothing_is_left(place)
+
+
+def test_roles_end_with_a_launcher_that_is_killed_and_the_next_start_sweeps(model: FakeLlama, place: Place) -> None:
+    with launched(model, place) as launcher:
+        launcher.kill()
+        launcher.wait()
+        wait_until(lambda: not any(role(place, name) for name in place.wiring.roles))
+    done = subprocess.run(
+        command(model), input="What is on my list?\n", capture_output=True, text=True, timeout=280, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "It says coffee.\n"), done.stderr
+    assert_nothing_is_left(place)
+
+
+@pytest.mark.parametrize("name", ["inferproxy", "brokerd", "loopd"])
+def test_a_role_that_dies_is_started_again(model: FakeLlama, place: Place, name: str) -> None:
+    with launched(model, place) as launcher:
+        before = role(place, name)
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: role(place, name) not in (None, before))
+        _, told = launcher.communicate(timeout=PATIENCE_SECONDS)
+        assert re.search(rf"{name} ended .* is started again", told)
+    assert_nothing_is_left(place)
+
+
+def test_the_tools_service_comes_back_and_brokerd_may_use_it(model: FakeLlama, place: Place) -> None:
+    with launched(model, place) as launcher:
+        (before,) = (number for number, words in running(place).items() if words.startswith("podman system service"))
+        os.kill(before, signal.SIGKILL)
+        wait_until(
+            lambda: any(
+                word.startswith("podman system service") and number != before for number, word in running(place).items()
+            )
+        )
+        socket = place.wiring.socket("tool-runner")
+        wait_until(lambda: socket.exists() and socket.stat().st_mode & 0o777 == 0o660)
+        said, told = launcher.communicate("What is on my list?\n", timeout=PATIENCE_SECONDS)
+        assert said == "It says coffee.\n", told
+        assert "the container service had ended and is started again" in told
+
+
+def test_a_settings_file_that_was_changed_by_hand_stays(model: FakeLlama, place: Place) -> None:
+    settings = place.etc / "inferproxy.toml"
+    with launched(model, place) as launcher:
+        launcher.communicate(timeout=PATIENCE_SECONDS)
+    settings.write_text(f"{settings.read_text()}max_connections = 31\n")
+    try:
+        done = subprocess.run(
+            command(model, "--say", "Hello?"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert f"{settings} was changed by hand and stays as it is" in done.stderr
+        assert "max_connections = 31" in settings.read_text()
+    finally:
+        settings.unlink()
