@@ -70,6 +70,7 @@ WHY = {
 }
 
 IN_VAIN = {
+    ("_ios_support", "ctypes"): "on iOS",
     ("concurrent.futures", "processes"): "loaded when somebody asks for a pool of processes",
     ("datetime", "doubles"): "instead of the compiled one",
     ("decimal", "doubles"): "instead of the compiled one",
@@ -81,6 +82,7 @@ IN_VAIN = {
     ("http.client", "tls"): "has no HTTPS then",
     ("io", "doubles"): "instead of the compiled one",
     ("pickle", "development"): "when it is run as a program",
+    ("platform", "ctypes"): "on iOS",
     ("platform", "xml"): "the version of macOS",
     ("requests", "tls"): "tries, and goes on without",
     ("shutil", "archives"): "tries, and goes on without; tarfile when an archive is unpacked",
