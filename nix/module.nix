@@ -89,14 +89,19 @@ let
     name:
     let
       role = wiring.roles.${name};
-      image = cfg.images.${name};
+      # One that is missing is refused with a word (assertions.nix), if evaluation comes so far.
+      image =
+        cfg.images.${name} or {
+          imageName = role.image;
+          imageTag = "missing";
+        };
     in
     {
       name = role.user;
       value = {
         serviceName = role.user;
         image = "${image.imageName}:${image.imageTag}";
-        imageFile = image;
+        imageFile = if cfg.images ? ${name} then image else null;
         pull = "never";
         podman = {
           inherit (role) user;

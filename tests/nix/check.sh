@@ -20,6 +20,7 @@ export HOME=$scratch/home XDG_CACHE_HOME=$scratch/home XDG_CONFIG_HOME=$scratch/
 unset NIX_PATH
 export NIX_CONFIG="experimental-features = nix-command flakes
 build-users-group =
+fsync-metadata = false
 sandbox = false"
 
 while IFS= read -r -d '' file; do

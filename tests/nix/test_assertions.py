@@ -1,0 +1,141 @@
+"""Every unsafe or impossible configuration is refused with a message that says what to do, and no good one is."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.nix.evaluation import GOOD, NIX, evaluate, expression, needs_nix
+
+pytestmark = needs_nix
+
+Said = Mapping[str, Any]
+
+REFUSED: dict[str, tuple[Said, str]] = {
+    "no upstream": ({"upstream": ""}, "upstream is empty"),
+    "https": ({"upstream": "https://model.example.com"}, "upstream is https"),
+    "a path": ({"upstream": "http://192.0.2.7:8080/v1"}, 'no more than "http://host:port"'),
+    "a query": ({"upstream": "http://192.0.2.7:8080?x"}, 'no more than "http://host:port"'),
+    "a user": ({"upstream": "http://me@192.0.2.7:8080"}, 'no more than "http://host:port"'),
+    "no scheme": ({"upstream": "192.0.2.7:8080"}, 'must begin with "http://" or "unix:/"'),
+    "a relative socket": ({"upstream": "unix:model.sock"}, "name its socket by an absolute path"),
+    "a socket through ..": ({"upstream": "unix:/srv/../run/model.sock"}, "name its socket by an absolute path"),
+    "a socket in a shared directory": ({"upstream": "unix:/run/model.sock"}, "a directory of its own"),
+    "a socket in /tmp": ({"upstream": "unix:/tmp/model/model.sock"}, "a directory of its own"),
+    "a socket at the root": ({"upstream": "unix:/model.sock"}, "a directory of its own"),
+    "a socket in the state": ({"upstream": "unix:/var/lib/boxmaker/run/model.sock"}, "a directory of its own"),
+    "another kind of network": ({"network": "bridge"}, "network must be"),
+    "loopback through pasta": ({"upstream": "http://127.0.0.1:8080"}, "loopback address, which pasta does not reach"),
+    "localhost through pasta": ({"upstream": "http://localhost:8080"}, "loopback address"),
+    "a name without addresses": (
+        {"upstream": "http://model.example.com:8080"},
+        "allowedAddresses.inferproxy is missing",
+    ),
+    "addresses of no role": ({"allowedAddresses": {"nobody": ["192.0.2.1"]}}, "allowedAddresses.nobody: there is no"),
+    "addresses without a network": ({"allowedAddresses": {"loopd": ["192.0.2.1"]}}, "this role has no network"),
+    "any address": ({"allowedAddresses": {"inferproxy": ["any"]}}, "would allow everything"),
+    "every address": ({"allowedAddresses": {"inferproxy": ["0.0.0.0/0"]}}, "would allow everything"),
+    "a relative home": ({"stateDir": "var/lib/boxmaker"}, "stateDir must be an absolute path"),
+    "a home with a specifier": ({"stateDir": "/srv/%h"}, "stateDir must be an absolute path"),
+    "the root as home": ({"stateDir": "/"}, "stateDir must be an absolute path"),
+    "a home that a reboot clears": ({"stateDir": "/run/boxmaker"}, "has to outlive a reboot"),
+    "a home in etc": ({"stateDir": "/etc/boxmaker/state"}, "has to outlive a reboot"),
+    "a home that holds etc": ({"stateDir": "/etc"}, "has to outlive a reboot"),
+    "the root granted": ({"grantedPaths": ["/"]}, "absolute path without"),
+    "a relative path granted": ({"grantedPaths": ["srv/notes"]}, "absolute path without"),
+    "a path through .. granted": ({"grantedPaths": ["/srv/../etc"]}, "absolute path without"),
+    "a quote in a path": ({"grantedPaths": ['/srv/"notes']}, "absolute path without"),
+    "the home granted": ({"grantedPaths": ["/var/lib/boxmaker"]}, "which no tool may see"),
+    "a part of the home granted": ({"grantedPaths": ["/var/lib/boxmaker/audit"]}, "which no tool may see"),
+    "what holds the home granted": ({"grantedPaths": ["/var"]}, "which no tool may see"),
+    "etc granted": ({"grantedPaths": ["/etc"]}, "which no tool may see"),
+    "the store granted": ({"grantedPaths": ["/nix/store"]}, "would cover a part of the images"),
+    "the programs granted": ({"grantedPaths": ["/usr/share"]}, "would cover a part of the images"),
+    "the units' own /tmp granted": ({"grantedPaths": ["/tmp/x"]}, "would cover a part of the images"),
+    "one slot for both": ({"slots": {"main": 0, "background": 0}}, "slots.background is slots.main"),
+    "a slot that is not there": ({"slots": {"background": 2}}, "numbered from 0"),
+    "another agent on a slot": (
+        {"otherAgents": {"scribe": [1]}},
+        "otherAgents.scribe uses a slot of this Boxmaker",
+    ),
+    "another agent beyond the slots": ({"otherAgents": {"scribe": [2]}}, "a slot that the model server does not have"),
+    "half a hash": ({"expect": {"templateSha256": "abc"}}, "64 hexadecimal digits"),
+    "no owner": ({"owners": []}, "owners is empty"),
+    "an unknown owner": ({"owners": ["bob"]}, "owners: bob is no user of this machine"),
+    "a role as an owner": ({"owners": ["bx-loopd"]}, "an owner is a person"),
+    "settings of no role": ({"settings": {"nobody": {}}}, "settings.nobody: there is no such role"),
+    "a wired setting": ({"settings": {"loopd": {"listen": {"owner": "/x"}}}}, "settings.loopd.listen.owner cannot"),
+    "a setting with an option": ({"settings": {"loopd": {"slots": {"main": 1}}}}, "settings.loopd.slots.main cannot"),
+    "another audit log": ({"settings": {"brokerd": {"audit": "/x"}}}, "settings.brokerd.audit cannot be set"),
+    "a missing image": ({"images": {}}, "images.loopd is missing"),
+    "an image of no role": (
+        {"images": {"nobody": {"outPath": "/nix/store/x", "type": "derivation"}}},
+        "images.nobody: there is no such role",
+    ),
+    "a grant with a strange name": ({"grants": {"Read Notes": str(NIX / "roles.nix")}}, "is no id of a grant"),
+}
+"""What is said beside GOOD, and a part of the message."""
+
+MACHINES: dict[str, tuple[Said, str]] = {
+    "another backend": ({"virtualisation": {"oci-containers": {"backend": "docker"}}}, 'backend = "podman"'),
+    "no user namespaces": ({"security": {"allowUserNamespaces": False}}, "allowUserNamespaces = true"),
+    "a uid of ours": ({"users": {"users": {"bob": {"uid": 2102}}}}, "the user bob has the uid 2102"),
+    "our user as a person": ({"users": {"users": {"bx-loopd": {"isNormalUser": True}}}}, "changes it"),
+    "our user with another uid": ({"users": {"users": {"boxmaker-tools": {"uid": 5}}}}, "changes it"),
+    "our user in a group": ({"users": {"users": {"bx-loopd": {"extraGroups": ["wheel"]}}}}, "further group"),
+    "a group with our user": ({"users": {"groups": {"wheel": {"members": ["boxmaker-tools"]}}}}, "further group"),
+    "another container of the tools' user": (
+        {"virtualisation": {"oci-containers": {"containers": {"web": {"podman": {"user": "boxmaker-tools"}}}}}},
+        "the container web runs as a user of Boxmaker's",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_bad_configuration_is_refused_with_a_word_on_what_to_do(said: Said, message: str) -> None:
+    refused = evaluate({**GOOD, **said}).refused
+    assert [each for each in refused if message in each], refused
+    assert all(each.startswith("services.boxmaker.") for each in refused)
+
+
+@pytest.mark.parametrize(("machine", "message"), MACHINES.values(), ids=MACHINES.keys())
+def test_a_machine_that_cannot_hold_it_is_refused(machine: Said, message: str) -> None:
+    refused = evaluate(GOOD, machine=machine).refused
+    assert [each for each in refused if message in each], refused
+
+
+ACCEPTED: dict[str, Said] = {
+    "the least": {},
+    "a socket": {"upstream": "unix:/srv/model/model.sock"},
+    "a name with addresses": {
+        "upstream": "http://model.example.com:8080/",
+        "allowedAddresses": {"inferproxy": ["192.0.2.7", "192.0.2.53"]},
+    },
+    "loopback in the host's network": {"upstream": "http://127.0.0.1:8080", "network": "host"},
+    "one slot, shared": {"expect": {"slots": 1}, "slots": {"main": 0, "background": 0}},
+    "two agents whose slots differ": {"expect": {"slots": 4}, "otherAgents": {"scribe": [2, 3]}},
+    "root as an owner": {"owners": ["alice", "root"]},
+    "folders beside the images'": {"grantedPaths": ["/srv/notes", "/home/alice/papers", "/usrlocal"]},
+}
+
+
+@pytest.mark.parametrize("said", ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_a_good_configuration_is_refused_nothing(said: Said) -> None:
+    machine = {"users": {"users": {"root": {"uid": 0}}}}
+    assert evaluate({**GOOD, **said}, machine=machine).refused == ()
+
+
+def test_the_example_machine_is_refused_nothing() -> None:
+    said = expression(NIX / "checks" / "machine.nix")["services"]["boxmaker"]
+    grants = {name: str(NIX.parent / "deploy" / "example" / "grants" / f"{name}.toml") for name in said["grants"]}
+    assert evaluate(json.loads(json.dumps({**said, "grants": grants}))).refused == ()
+
+
+def test_every_refusal_of_the_module_is_shown_by_a_case() -> None:
+    """The messages that the tables above show, against those that the file holds."""
+    text = (NIX / "assertions.nix").read_text(encoding="utf-8")
+    written = text.count("(refuse (") + text.count("(refuse\n") + text.count("refuseEach") - 1  # its definition
+    assert written > 0
+    shown = {message for _, message in (*REFUSED.values(), *MACHINES.values())}
+    assert len(shown) >= written - 1, (written, len(shown))  # a missing credential is shown in test_machine.py
