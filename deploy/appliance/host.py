@@ -205,7 +205,8 @@ def start(
         if shutil.which(program) is None:
             raise Refusal(f"there is no {program} here; deploy/local/setup.sh appliance installs it, or says how")
     wiring = wirings.load(ROLES)
-    place = places.choose(state, wiring, users.find(wiring))
+    found = users.find(wiring)
+    place = places.choose(state, wiring, found)
     lock = place.lock()
     if lock is None:
         raise InUse(f"another one runs the appliance of {state}; its directory is {place.path}")
@@ -220,6 +221,8 @@ def start(
     stores = {party: _store(place, party) for party in (*(wiring.roles if only is None else only), TOOLS)}
     appliance = Appliance(place, stores, lock, upstream=upstream or f"unix:{place.model_socket}", log=log)
     try:
+        for lost in places.lost(wiring, found):
+            _forget(lost)
         _furnish(appliance, [party for party in stores if party != TOOLS], say)
     except BaseException:
         appliance.close()
@@ -237,6 +240,23 @@ def _furnish(appliance: Appliance, roles: Sequence[str], say: Say) -> None:
         images[role] = roleimages.built(role, say=say)
     appliance.fill(images, say=say)
     appliance.serve_tools()
+
+
+def _forget(place: Place) -> None:
+    """Remove the images of a place whose state is gone, unless something still runs there. What was said stays."""
+    if all(_is_empty(place.account(party).storage) for party in place.parties):
+        return
+    if lock := place.lock():
+        with lock:
+            for store in (_store(place, party) for party in place.parties):
+                remains.clear(store)
+                # Through Podman: what is in there belongs to ids that only it may act as.
+                store.run("unshare", "rm", "-rf", str(store.place.storage), str(store.place.runtime))
+
+
+def _is_empty(directory: Path) -> bool:
+    """Say whether nothing is in it, or it is not there."""
+    return not directory.is_dir() or not any(directory.iterdir())
 
 
 def _store(place: Place, party: str) -> Podman[Account]:

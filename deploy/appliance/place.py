@@ -86,7 +86,10 @@ class Place:
 
     def of(self) -> Path | None:
         """Return the state that this belongs to; None where that is not written down."""
-        return _of(self.path)
+        try:
+            return Path(self.state.read_text(encoding="utf-8").removesuffix("\n"))
+        except OSError:
+            return None
 
     def account(self, party: str) -> Account:
         """Return where a party has its Podman."""
@@ -183,16 +186,26 @@ class Place:
 def choose(state: Path, wiring: Wiring, users: Users) -> Place:
     """Return the place of this state. Makes nothing."""
     digest = hashlib.sha256(f"{os.geteuid()} ".encode() + os.fsencode(state.resolve())).hexdigest()
-    path = ELSEWHERE / f"{_PREFIX}{digest[:_DIGITS]}"
+    return _at(ELSEWHERE / f"{_PREFIX}{digest[:_DIGITS]}", wiring, users)
+
+
+def lost(wiring: Wiring, users: Users) -> Iterator[Place]:
+    """Yield our places whose states are gone: deleted checkouts, and the states of tests."""
+    for path in sorted(ELSEWHERE.glob(f"{_PREFIX}{'[0-9a-f]' * _DIGITS}")):
+        if _is_ours(path) and _is_lost(found := _at(path, wiring, users)):
+            yield found
+
+
+def _at(path: Path, wiring: Wiring, users: Users) -> Place:
     return Place(path=path, wiring=wiring.moved(home=path / "home", etc=path / "etc"), users=users)
 
 
-def lost() -> Iterator[Path]:
-    """Yield our places whose states are gone: deleted checkouts, and the states of tests."""
-    for path in sorted(ELSEWHERE.glob(f"{_PREFIX}{'[0-9a-f]' * _DIGITS}")):
-        state = _of(path) if _is_ours(path) else None
-        if state is not None and not state.exists():
-            yield path
+def _is_lost(place: Place) -> bool:
+    try:
+        state = place.of()
+        return state is not None and not state.exists()
+    except OSError:
+        return False  # it cannot be looked at, which is no reason to remove anything
 
 
 def write(path: Path, text: str, *, gid: int | None, mode: int) -> None:
@@ -236,10 +249,3 @@ def _our_directory(path: Path) -> None:
 def _is_ours(path: Path) -> bool:
     status = path.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-
-
-def _of(path: Path) -> Path | None:
-    try:
-        return Path((path / "state").read_text(encoding="utf-8").removesuffix("\n"))
-    except OSError:
-        return None
