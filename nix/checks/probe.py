@@ -5,7 +5,6 @@ tests/container/appliance looks far more closely, on machines that are no VM of 
 """
 
 import json
-import os
 import socket
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ def tried(path: str) -> str:
             with socket.socket(socket.AF_UNIX) as asked:
                 asked.connect(path)
         elif Path(path).is_dir():
-            os.listdir(path)
+            list(Path(path).iterdir())
         else:
             Path(path).read_bytes()
     except OSError as error:
@@ -47,12 +46,14 @@ def reached(host: str, port: int) -> str:
 status = dict(line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
 asked = json.loads(sys.argv[1])
 print(
-    json.dumps({
-        "interfaces": sorted(name for _, name in socket.if_nameindex()),
-        "capabilities": int(status["CapEff"], 16),
-        "seccomp": status["Seccomp"].strip(),
-        "opened": {path: tried(path) for path in asked["open"]},
-        "written": {path: written(path) for path in asked["write"]},
-        "reached": {host: reached(host, port) for host, port in asked["reach"]},
-    })
+    json.dumps(
+        {
+            "interfaces": sorted(name for _, name in socket.if_nameindex()),
+            "capabilities": int(status["CapEff"], 16),
+            "seccomp": status["Seccomp"].strip(),
+            "opened": {path: tried(path) for path in asked["open"]},
+            "written": {path: written(path) for path in asked["write"]},
+            "reached": {host: reached(host, port) for host, port in asked["reach"]},
+        }
+    )
 )

@@ -1,4 +1,4 @@
-"""What NixOS is told around the containers: users, directories, files, units. And what the module reads of the wiring."""
+"""What NixOS is told around the containers: users, directories, files, units."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from bxcore import wiring
 from bxcore.wiring import Directory
-from tests.nix.evaluation import GOOD, NIX, Evaluated, evaluate, needs_nix
+from tests.nix.evaluation import GOOD, HERE, NIX, Evaluated, evaluate, needs_nix, run
 
 pytestmark = needs_nix
 
@@ -81,7 +81,7 @@ def test_each_party_has_a_user_that_is_a_member_of_nothing(good: Evaluated) -> N
 def test_only_owners_are_members_and_only_of_the_owners_groups(good: Evaluated) -> None:
     groups = good.config["users"]["groups"]
     members = {name: group["members"] for name, group in groups.items() if "members" in group}
-    assert members == dict.fromkeys(DECLARED.owner_groups, ["alice"])
+    assert members == {group: ["alice"] for group in DECLARED.owner_groups}
     assert {edge.group for edge in DECLARED.edges} <= set(groups)
 
 
@@ -199,8 +199,6 @@ def test_a_secret_that_nobody_brought_is_asked_for(with_a_secret: Path) -> None:
 
 
 def test_without_a_role_that_has_secrets_there_is_no_option_for_them() -> None:
-    from tests.nix.evaluation import HERE, run
-
     ended = run(HERE / "evaluate.nix", said='{"enable": true, "credentials": {}}')
     assert ended.returncode != 0
     assert "there is no option credentials" in ended.stderr

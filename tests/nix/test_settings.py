@@ -1,5 +1,7 @@
 """The configuration files that NixOS writes are read by the programs' own reader, and hold what was said."""
 
+import json
+import tomllib
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -103,9 +105,6 @@ TEXTS = ("plain", 'quo"te', "back\\slash", "new\nline", "\ttab", "\x7f", "\x01",
 
 
 def test_any_text_is_written_so_that_it_is_read_again(tmp_path: Path) -> None:
-    import json
-    import tomllib
-
     caller = tmp_path / "caller.nix"
     caller.write_text(f"{{ value }}: import {NIX}/toml.nix (builtins.fromJSON value)\n", encoding="utf-8")
     value = {"a.b": list(TEXTS), "deep": {"er": {"yes": True, "n": -3}, "empty": {}}, "none": []}
