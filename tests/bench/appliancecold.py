@@ -22,15 +22,14 @@ APPLIANCE, CHAT = "deploy/appliance/start.py", "deploy/local/chat.py"
 
 
 def measure(sizes: Sizes, state: Path) -> list[Measure]:
-    """`state`: an appliance whose images are loaded, and that does not run now."""
+    """`state`: an appliance whose images are loaded, and that does not run now. The other one gets a home in it."""
     with (
         applianceside.passable() as directory,
         stack.model_server(str(directory / "model.sock")) as upstream,
-        stack.home() as home,
     ):
         # The server made it by our umask; each role is a user of its own.
         (directory / "model.sock").chmod(0o666)
-        ours, other = _first_answer(APPLIANCE, state, upstream), _first_answer(CHAT, home.path, upstream)
+        ours, other = _first_answer(APPLIANCE, state, upstream), _first_answer(CHAT, state / "chat", upstream)
         ours(), other()
         taken = pairs.alternated(sizes.cold_starts, ours=ours, other=other)
     name = "from nothing to the first answer, model warm"

@@ -1,6 +1,6 @@
 """Both sides of the group `appliance`: the roles in containers, and the same roles as processes.
 
-One scripted model server for both, one image of the tools, one grant for one folder; each side has its own home and
+One scripted model server for both, one image of the tools, the same grants; each side has its own home and
 its own service for tools. Every context ends what it started.
 """
 
@@ -14,8 +14,9 @@ from itertools import count
 from pathlib import Path
 
 from deploy.appliance import host, roleconfigs
+from deploy.appliance.appliance import SPEAKER
 from deploy.appliance.host import Appliance
-from deploy.local import starter
+from deploy.local import configs, starter
 from deploy.local.configs import Served
 from deploy.local.home import Home
 from deploy.local.refusal import Refusal
@@ -91,7 +92,9 @@ class Containers:
             "brokerd": roleconfigs.brokerd(wiring, egress_network=appliance.egress_network),
             "loopd": roleconfigs.loopd(wiring, _SERVED, small_model=False),
         }.items():
-            place.write(wiring.roles[role].config, text)
+            # Marked as `make appliance` marks them: it writes its own in their place.
+            configs.write(place.etc / f"{role}.toml", text, writer=SPEAKER)
+            place.give(wiring.roles[role].config)
 
     def started(self, role: str) -> float:
         began = time.perf_counter()
@@ -127,13 +130,9 @@ def _folder(sharing: starter.Sharing) -> Path:
 
 def _forget(appliance: Appliance) -> None:
     """Take away what an earlier bench left; the images stay loaded."""
-    wiring = appliance.wiring
-    kept = [wiring.at(path) for role in wiring.roles.values() for path in role.keeps]
+    kept = [appliance.wiring.at(path) for role in appliance.wiring.roles.values() for path in role.keeps]
     for old in (each for directory in (*kept, appliance.place.grants) for each in directory.iterdir()):
         shutil.rmtree(old) if old.is_dir() else old.unlink()
-    # Settings that `make appliance` did not write it would take for the owner's.
-    for role in wiring.roles.values():
-        wiring.at(role.config).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -161,15 +160,19 @@ def processes(upstream: str) -> Iterator[Processes]:
 @contextmanager
 def containers(upstream: str) -> Iterator[Containers]:
     """Give the containers of an appliance that no other bench uses. It keeps its images for the next time."""
-    for state in (STATES / f"appliance-{number}" for number in count()):
-        try:
-            appliance = host.start(state, say=say, upstream=upstream)
-        except host.InUse:
-            continue
-        except Refusal as refusal:
-            raise Unmeasurable(str(refusal)) from refusal
+    try:
+        appliance, state = _free(upstream)
         with appliance:
             _forget(appliance)
             yield Containers(appliance, state)
-            _forget(appliance)
-        return
+    except Refusal as refusal:
+        raise Unmeasurable(str(refusal)) from refusal
+
+
+def _free(upstream: str) -> tuple[Appliance, Path]:
+    for state in (STATES / f"appliance-{number}" for number in count()):
+        try:
+            return host.start(state, say=say, upstream=upstream), state
+        except host.InUse:
+            continue
+    raise AssertionError("unreachable")

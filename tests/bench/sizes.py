@@ -37,8 +37,8 @@ class Sizes:
     broker_starts: int = 3
     denials: int = 800
     remembered_calls: int = 50
-    role_starts: int = 6
-    cold_starts: int = 3
+    role_starts: int = 5
+    cold_starts: int = 2
 
 
 QUICK = Sizes(
