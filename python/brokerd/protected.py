@@ -3,8 +3,8 @@
 Reads: the file system and the mount table, anew at each question. Two names of one thing are found by where they lie
 on their file system (a bind mount shows a part of one, however deep), by the device and inode of every directory on
 the way, and of every file below the protected directories (a hard link has the inode of its other name). In a
-container the directory around what brokerd was given is not the host's; where that one lies is told by the mounts in
-it. Not found is what a file system shows as its own while it keeps it in another one: an overlay, a network share.
+container what brokerd was not given is not to be seen; where that lies is told by what it was given beside it. Not
+found is what a file system shows as its own while it keeps it in another one: an overlay, a network share.
 Threads: any.
 """
 
@@ -82,14 +82,19 @@ class MountTable:
         return device, (root.rstrip("/") + inside).rstrip("/") or "/"
 
     def around(self, path: str) -> Iterator[Spot]:
-        """Yield where `path` really lies outside of a container, as far as mounts below it under their own names tell.
+        """Yield where `path` lies outside of a container, as told by what is mounted beside it under its own name.
 
-        Of a directory that is mounted from a file system's root under the same name, that is all of the file system.
+        Where /data/home/audit is mounted at /var/lib/home/audit, /data/home shows at /var/lib/home, so that
+        /var/lib/home/sessions is the sessions in it. Too much may be yielded, where another file system is in between;
+        nothing where all that is beside it are file systems of their own.
         """
         for device, root, point in self.shows.values():
-            inside = point[len(path) :]
-            if point != path != "/" and paths.below(point, path) and root.endswith(inside):
-                yield device, root.removesuffix(inside) or "/"
+            if point in {"/", path} or _last(root) != _last(point):
+                continue
+            above = os.path.commonpath([point, path]).rstrip("/")
+            inside = point[len(above) :]
+            if root.endswith(inside):
+                yield device, root.removesuffix(inside) + path[len(above) :] or "/"
 
     def is_kernels(self, device: int) -> bool:
         """Whether the files of this device are the kernel's answers."""
@@ -108,7 +113,7 @@ class MountTable:
 class Protected:
     """`whole` are paths of Boxmaker's own, with every file in them; `places` are only kept from being shown.
 
-    `contained`: what is asked runs in a container, and sees of some places only what is mounted in them.
+    `contained`: this runs in a container, where such a place may not be seen, or only what is mounted in it.
     """
 
     whole: tuple[Path, ...]
@@ -169,6 +174,10 @@ class Protected:
                     todo.append(entry.path)
                 elif (found := _seen(entry)) is not None:
                     yield found
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _same_place(one: Spot, other: Spot) -> bool:

@@ -12,7 +12,7 @@ import pwd
 import re
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -171,12 +171,13 @@ class Machine:
                 return "nobody listens" if error.errno == errno.ECONNREFUSED else error.strerror or "no connection"
         return None
 
-    def mount_points(self, uid: int, module: str) -> list[str] | None:
-        """Return where something is mounted for the Python program of that user; None where it is not to be seen."""
+    def mount_points(self, uid: int, command: Sequence[str]) -> list[str] | None:
+        """Return where something is mounted for the process of a user that runs `command`; None where none is seen."""
+        wanted = b"".join(word.encode() + b"\0" for word in command)
         for process in Path("/proc").glob("[0-9]*"):
             # A process may end, and others' mounts are theirs to see.
             with contextlib.suppress(OSError):
-                if process.stat().st_uid == uid and f"\0-m\0{module}\0".encode() in (process / "cmdline").read_bytes():
+                if process.stat().st_uid == uid and (process / "cmdline").read_bytes() == wanted:
                     table = (process / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
                     return [_unescaped(line.split(" ")[4]) for line in table.split("\n")[:-1]]
         return None

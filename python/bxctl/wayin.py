@@ -68,8 +68,10 @@ def _grant(name: str, text: str) -> Iterator[Grant]:
 
 def _shown(installed: Installed) -> list[str] | None:
     """Return where something is mounted in brokerd's container; None where that is not to be seen."""
-    uid = installed.uid(installed.wiring.roles["brokerd"].user)
-    return None if uid is None else installed.machine.mount_points(uid, "brokerd")
+    role = installed.wiring.roles["brokerd"]
+    uid = installed.uid(role.user)
+    command = (*role.command, "--config", str(installed.wiring.at(role.config)))
+    return None if uid is None else installed.machine.mount_points(uid, command)
 
 
 def _path(

@@ -2,7 +2,7 @@
 
 import copy
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ class FakeMachine(Machine):
     def silence(self, path: Path) -> str | None:
         return "nobody listens" if path in self.silent else None
 
-    def mount_points(self, uid: int, module: str) -> list[str] | None:
+    def mount_points(self, uid: int, command: Sequence[str]) -> list[str] | None:
         return self.points
 
     def synchronised(self) -> bool | None:

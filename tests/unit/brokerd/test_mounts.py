@@ -424,7 +424,8 @@ def test_p11_a_bind_mount_of_any_part_of_ours_is_seen_by_its_place(home: Path, p
     assert not Protected(whole=()).shows(own, table)
 
 
-# What brokerd's container is given of its home: parts of it under their own names. The home itself is the image's.
+# What brokerd's container is given of its home: parts of it under their own names. The home itself is the image's. The
+# last one could be a file system that is mounted at /var/lib.
 CONTAINED = MountTable(
     points=frozenset(),
     kernels=frozenset(),
@@ -442,13 +443,12 @@ CONTAINED = MountTable(
 @pytest.mark.parametrize(
     ("place", "spots"),
     [
-        ("/var/lib/boxmaker", {("254:0", "/srv/home")}),
-        ("/var/lib/boxmaker/run", {("254:0", "/srv/home/run")}),
-        ("/var/lib/boxmaker/audit", set()),
+        ("/var/lib/boxmaker", {("254:0", "/srv/home"), ("254:2", "/boxmaker")}),
+        ("/var/lib/boxmaker/sessions", {("254:0", "/srv/home/sessions"), ("254:2", "/boxmaker/sessions")}),
+        ("/var/lib/boxmaker/run/broker", {("254:0", "/srv/home/run/broker"), ("254:2", "/boxmaker/run/broker")}),
         ("/var/lib/boxmaker-2", {("254:2", "/boxmaker-2")}),
         ("/var/lib", {("254:2", "/")}),
-        ("/", set()),
-        ("/nowhere", set()),
+        ("/etc/boxmaker", set()),
     ],
 )
 def test_in_a_container_a_home_is_found_by_what_is_mounted_in_it(place: str, spots: set[tuple[str, str]]) -> None:
@@ -459,13 +459,13 @@ def test_in_a_container_a_home_is_found_by_what_is_mounted_in_it(place: str, spo
 def test_p11_in_a_container_a_part_of_the_home_that_brokerd_was_not_given_is_seen_by_its_place(
     home: Path, *, contained: bool, seen: bool
 ) -> None:
-    """The home's other directories have neither a name nor an inode there: a folder that is one of them is told so."""
+    """The home's other directories have neither name nor inode there; a folder that is one of them is found out."""
     (home / "sessions").mkdir()
     table = _shown_at("/proc", home / "sessions")
     device, where = table.spot(str(home / "audit")) or ("", "")
     # Brokerd sees the home as /nowhere/else, and of it the audit log alone.
     table = attrs.evolve(table, shows={**table.shows, -1: (device, where, "/nowhere/else/audit")})
-    ours = Protected(whole=(), places=(Path("/nowhere/else"),), contained=contained)
+    ours = Protected(whole=(), places=(Path("/nowhere/else/sessions"),), contained=contained)
     assert ours.shows("/proc", table) is seen
 
 

@@ -61,14 +61,15 @@ def test_users_and_groups() -> None:
     assert HERE.group("no-such-group") is None
 
 
-def test_the_mounts_of_a_program_are_found_by_its_user_and_its_module() -> None:
-    # Any module that waits for its input will do.
-    program = subprocess.Popen([sys.executable, "-I", "-m", "timeit", "-s", "input()"], stdin=subprocess.PIPE)
+def test_the_mounts_of_a_program_are_found_by_its_user_and_its_command() -> None:
+    command = (sys.executable, "-I", "-c", "input()  # waits")
+    program = subprocess.Popen(command, stdin=subprocess.PIPE)
     try:
-        points = HERE.mount_points(os.getuid(), "timeit")
+        points = HERE.mount_points(os.getuid(), command)
         assert points is not None
         assert {"/", "/proc"} <= set(points)
-        assert HERE.mount_points(os.getuid(), "no_such_module") is None
+        assert HERE.mount_points(os.getuid(), command[:-1]) is None
+        assert HERE.mount_points(os.getuid() + 1, command) is None
     finally:
         program.kill()
         program.communicate()
