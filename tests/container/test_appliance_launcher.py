@@ -15,8 +15,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -33,7 +34,7 @@ from tests.process.launched import ROOT
 
 START = ROOT / "deploy" / "appliance" / "start.py"
 STATE = STATES / "launched"
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 280
 N_CTX = 65_536
 
 
@@ -52,14 +53,13 @@ def place() -> Place:
         pytest.fail(f"{refusal}\nrun this first: deploy/local/setup.sh appliance", pytrace=False)
 
 
-@pytest.fixture(autouse=True)
-def _no_record_of_earlier_runs(place: Place) -> None:
-    """One that was cut short may have left a broken log."""
+def forget(place: Place) -> None:
+    """Remove the records of earlier runs: one that was cut short may have left a broken log."""
     for path in ("home/audit", "home/broker", "home/sessions"):
         shutil.rmtree(place.wiring.at(path), ignore_errors=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model(place: Place) -> Iterator[FakeLlama]:
     """Start a scripted model server where inferproxy's user can get to it."""
 
@@ -84,11 +84,20 @@ def command(model: FakeLlama, *words: str) -> list[str]:
     return [sys.executable, str(START), "--home", str(STATE), "--upstream", f"unix:{model.where}", *words]
 
 
+def run(model: FakeLlama, *words: str, says: str = "") -> "subprocess.CompletedProcess[str]":
+    """Run one to its end. `says` comes from a pipe."""
+    return subprocess.run(
+        command(model, *words), input=says, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
+
+
 @contextmanager
-def launched(model: FakeLlama, place: Place) -> "Iterator[subprocess.Popen[str]]":
+def launched(
+    model: FakeLlama, place: Place, stderr: int | TextIO = subprocess.PIPE
+) -> "Iterator[subprocess.Popen[str]]":
     """Start one whose conversation waits for what we type; a test that fails ends it too."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(command(model), stdin=pipe, stdout=pipe, stderr=pipe, text=True) as launcher:
+    with subprocess.Popen(command(model), stdin=pipe, stdout=pipe, stderr=stderr, text=True) as launcher:
         try:
             wait_until(lambda: conversation(place) or launcher.poll() is not None)
             assert launcher.poll() is None, launcher.stderr and launcher.stderr.read()
@@ -144,46 +153,82 @@ def assert_nothing_is_left(place: Place) -> None:
 
 
 def test_a_tool_call_goes_through_every_container_and_nothing_is_left(model: FakeLlama, place: Place) -> None:
-    done = subprocess.run(
-        command(model), input="What is on my list?\n", capture_output=True, text=True, timeout=280, check=False
-    )
+    forget(place)
+    done = run(model, says="What is on my list?\n")
     assert (done.returncode, done.stdout) == (0, "It says coffee.\n"), done.stderr
     assert str(place.shared / "sample") in done.stderr, "the owner is told where tools may read"
     assert_nothing_is_left(place)
 
-    again = subprocess.run(
-        command(model, "--say", "Again?"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    again = run(model, "--say", "Again?")
     assert (again.returncode, again.stdout) == (0, "It says coffee.\n"), again.stderr
     assert "loading the" not in again.stderr, "images stay in their stores"
 
 
-def test_each_role_runs_as_a_user_of_its_own(model: FakeLlama, place: Place) -> None:
-    if not place.users.own:
-        pytest.skip("NOT RUN: all roles are one user here; run as root, after deploy/local/setup.sh appliance")
-    with launched(model, place):
+@dataclass(frozen=True)
+class Up:
+    """One that runs, with a conversation that waits for what is typed."""
+
+    place: Place
+    launcher: "subprocess.Popen[str]"
+    told: Path
+
+    def wait_told(self, wanted: str) -> None:
+        wait_until(lambda: re.search(wanted, self.told.read_text()))
+
+
+@pytest.fixture(scope="class")
+def up(model: FakeLlama, place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    forget(place)
+    told = tmp_path_factory.mktemp("told") / "stderr"
+    with told.open("w") as stderr, launched(model, place, stderr=stderr) as launcher:
+        yield Up(place, launcher, told)
+
+
+class TestWhileItRuns:
+    """One start for all of these; the last one leaves it."""
+
+    def test_each_role_runs_as_a_user_of_its_own(self, up: Up) -> None:
+        place = up.place
+        if not place.users.own:
+            pytest.skip("NOT RUN: all roles are one user here; run as root, after deploy/local/setup.sh appliance")
         found = {name: role(place, name) for name in place.wiring.roles}
         owners = {name: Path(f"/proc/{number}").stat().st_uid for name, number in found.items()}
         names = {name: pwd.getpwuid(uid).pw_name for name, uid in owners.items()}
         assert names == {name: held.user for name, held in place.wiring.roles.items()}
-        networks = {Path(f"/proc/{process}/ns/net").readlink() for process in ("self", *found.values())}
-        assert len(networks) == 1 + len(found), "each role has a network of its own, and none has ours"
 
+    def test_each_role_has_a_network_of_its_own(self, up: Up) -> None:
+        found = [role(up.place, name) for name in up.place.wiring.roles]
+        networks = {Path(f"/proc/{process}/ns/net").readlink() for process in ("self", *found)}
+        assert len(networks) == 1 + len(found)
 
-def test_whoever_comes_second_is_refused_and_the_first_goes_on(model: FakeLlama, place: Place) -> None:
-    with launched(model, place) as first:
-        second = subprocess.run(
-            command(model), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-        )
+    def test_whoever_comes_second_is_refused(self, up: Up, model: FakeLlama) -> None:
+        second = run(model)
         assert second.returncode == 69
         assert "another one runs the appliance of" in second.stderr
-        said, _ = first.communicate("What is on my list?\n", timeout=PATIENCE_SECONDS)
-        assert (first.returncode, said) == (0, "It says coffee.\n")
+
+    @pytest.mark.parametrize("name", ["inferproxy", "brokerd", "loopd"])
+    def test_a_role_that_dies_is_started_again(self, up: Up, name: str) -> None:
+        before = role(up.place, name)
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: role(up.place, name) not in (None, before))
+        up.wait_told(rf"{name} ended .* is started again")
+
+    def test_the_tools_service_comes_back_and_brokerd_may_use_it(self, up: Up) -> None:
+        def services() -> set[int]:
+            return {number for number, words in running(up.place).items() if words.startswith("podman system service")}
+
+        before = services()
+        for number in before:
+            os.kill(number, signal.SIGKILL)
+        wait_until(lambda: services() - before)
+        up.wait_told("the container service had ended and is started again")
+        assert up.place.wiring.socket("tool-runner").stat().st_mode & 0o777 == 0o660
+
+    def test_after_all_that_a_tool_call_is_answered_and_nothing_is_left(self, up: Up) -> None:
+        said, _ = up.launcher.communicate("What is on my list?\n", timeout=PATIENCE_SECONDS)
+        assert (up.launcher.returncode, said) == (0, "It says coffee.\n"), up.told.read_text()
+        assert_nothing_is_left(up.place)
 
 
 def test_a_signal_takes_everything_down(model: FakeLlama, place: Place) -> None:
@@ -198,55 +243,16 @@ def test_roles_end_with_a_launcher_that_is_killed_and_the_next_start_sweeps(mode
         launcher.kill()
         launcher.wait()
         wait_until(lambda: not any(role(place, name) for name in place.wiring.roles))
-    done = subprocess.run(
-        command(model), input="What is on my list?\n", capture_output=True, text=True, timeout=280, check=False
-    )
+    done = run(model, says="What is on my list?\n")
     assert (done.returncode, done.stdout) == (0, "It says coffee.\n"), done.stderr
     assert_nothing_is_left(place)
 
 
-@pytest.mark.parametrize("name", ["inferproxy", "brokerd", "loopd"])
-def test_a_role_that_dies_is_started_again(model: FakeLlama, place: Place, name: str) -> None:
-    with launched(model, place) as launcher:
-        before = role(place, name)
-        assert before is not None
-        os.kill(before, signal.SIGKILL)
-        wait_until(lambda: role(place, name) not in (None, before))
-        _, told = launcher.communicate(timeout=PATIENCE_SECONDS)
-        assert re.search(rf"{name} ended .* is started again", told)
-    assert_nothing_is_left(place)
-
-
-def test_the_tools_service_comes_back_and_brokerd_may_use_it(model: FakeLlama, place: Place) -> None:
-    with launched(model, place) as launcher:
-        (before,) = (number for number, words in running(place).items() if words.startswith("podman system service"))
-        os.kill(before, signal.SIGKILL)
-        wait_until(
-            lambda: any(
-                word.startswith("podman system service") and number != before for number, word in running(place).items()
-            )
-        )
-        socket = place.wiring.socket("tool-runner")
-        wait_until(lambda: socket.exists() and socket.stat().st_mode & 0o777 == 0o660)
-        said, told = launcher.communicate("What is on my list?\n", timeout=PATIENCE_SECONDS)
-        assert said == "It says coffee.\n", told
-        assert "the container service had ended and is started again" in told
-
-
 def test_a_settings_file_that_was_changed_by_hand_stays(model: FakeLlama, place: Place) -> None:
     settings = place.etc / "inferproxy.toml"
-    with launched(model, place) as launcher:
-        launcher.communicate(timeout=PATIENCE_SECONDS)
     settings.write_text(f"{settings.read_text()}max_connections = 31\n")
     try:
-        done = subprocess.run(
-            command(model, "--say", "Hello?"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
+        done = run(model, "--say", "Hello?")
         assert done.returncode == 0, done.stderr
         assert f"{settings} was changed by hand and stays as it is" in done.stderr
         assert "max_connections = 31" in settings.read_text()
