@@ -4,8 +4,9 @@ Reads: names and sizes, and the few bytes of the audit log's head; takes no lock
 is copied by this plan fits together, whatever is written meanwhile. Sessions are cut first, then the head and the
 seals, then the audit log, each to the size that it has at that moment; labels are read after all of them. So the audit
 log knows every call that a session does, the head and the seals are never ahead of the log, and no session's labels
-are lower than the log or its own text make them. Files that only grow are copied up to their cut, the others whole.
-Threads: none. Specified in docs/backup.md.
+are lower than the log or its own text make them. The cut is made again while sessions go on in the middle of it: a
+session that lacks a call of the log would have the next one of that number refused.
+Files that only grow are copied up to their cut, the others whole. Threads: none. Specified in docs/backup.md.
 """
 
 import os
@@ -23,6 +24,7 @@ from bxcore.errors import StateError
 HEAD, SEALS = f"{BROKER}/audit-head", f"{BROKER}/audit-seals.jsonl"
 LABELS = f"{BROKER}/{SESSIONS}"
 _MOST_HEAD = 4096
+_TRIES = 50
 
 
 class SourceChanged(StateError):
@@ -59,10 +61,13 @@ class Source:
     def __init__(self, home: Path, etc: Path | None) -> None:
         self._home, self._etc = home, etc
         self._left_out: dict[str, LeftOut] = {}
-        self._logs = list(self._session_logs())
-        self._head = self._read_head()
-        self._seals = self._cut_of(SEALS)
-        self._audit = [(path, cut) for path in self._audit_files() if (cut := self._cut_of(path))]
+        for _ in range(_TRIES):
+            self._logs = list(self._session_logs())
+            self._head = self._read_head()
+            self._seals = self._cut_of(SEALS)
+            self._audit = [(path, cut) for path in self._audit_files() if (cut := self._cut_of(path))]
+            if self._logs == list(self._session_logs()):
+                break  # no session went on meanwhile: each call that the audit log knows is in its session too
 
     @property
     def parts(self) -> tuple[str, ...]:

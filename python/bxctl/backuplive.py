@@ -97,7 +97,7 @@ def taken(home: Path) -> Iterator[None]:
             held.callback(os.close, _lock(path))
         try:
             for place in (home, home / AUDIT):
-                if place.is_dir():
+                if place.is_dir() and not place.is_symlink():
                     held.callback(files.lock_directory(place).close)
         except StateInUse as error:
             raise _live(error.detail) from None

@@ -1,8 +1,8 @@
 """`bxctl backup restore`: puts a backup that verifies into an empty place, whole or not at all.
 
 Reads: the backup. Writes: the home and the configuration directory that are named, in `.restore-unfinished` there at
-first, durable, with owners and modes; then each part is moved into its place, the audit log last: until it is there brokerd
-refuses to start, for the head that it keeps is ahead of an empty log. Changes no byte. Specified in docs/backup.md.
+first, durable, with owners and modes; then each part is moved into its place, the audit log last: until it is there
+brokerd refuses to start, for the head that it keeps is ahead of an empty log. Changes no byte. See docs/backup.md.
 """
 
 import json as jsonlib
@@ -128,8 +128,8 @@ class _Restoring:
             moves = self._moves()
             for staged, place in moves:
                 (place / LOOPD_LOCK).unlink(missing_ok=True)  # we hold it; a directory must be empty to be replaced
+                self._moved.append((staged, place))  # before: it may have been moved although that was not durable
                 self._tree.move(staged, place)
-                self._moved.append((staged, place))
         except OSError as error:
             self._take_back()
             raise RestoreTarget(f"{self._home}: {error.strerror}: {error.filename}; nothing was restored") from None
@@ -235,7 +235,8 @@ class _Restoring:
         """Leave nothing of ours behind."""
         for staged, place in reversed(self._moved):
             try:
-                self._tree.move(place, staged)
+                if not staged.exists():
+                    self._tree.move(place, staged)
             except StateError:
                 return  # the mark stays: what is there is no whole state
         for place in reversed(self._made):
@@ -245,10 +246,11 @@ class _Restoring:
                 place.rmdir()
 
     def _leave(self) -> None:
-        for place in (self._home, self._etc):
-            if place is not None and (place / MARK).is_dir():
-                (place / MARK).rmdir()
-                self._tree.sync(place)
+        places = [place for place in (self._home, self._etc) if place is not None and (place / MARK).is_dir()]
+        for place in places:
+            (place / MARK).rmdir()
+        for place in places:
+            self._tree.sync(place)
 
 
 def _names(directory: Path) -> list[Path]:

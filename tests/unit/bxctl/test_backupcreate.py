@@ -1,9 +1,11 @@
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 import stat
+import tempfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +18,7 @@ from bxcore.backupsource import Source, SourceChanged
 from bxcore.errors import StateError
 from bxcore.files import NewTree, StateInUse, lock_directory
 from bxctl import backupcreate
-from bxctl.backupcreate import BackupNothing, BackupTarget
+from bxctl.backupcreate import BackupNothing, BackupTarget, BackupUnreadable
 from tests.fakes.backedup import SECRET, BackedUp, manifest_lines, tree_of
 from tests.fakes.faulty_files import Fault, FaultySystem
 
@@ -390,3 +392,30 @@ def test_a_socket_among_the_sessions_is_passed_over(place: BackedUp) -> None:
     listener.close()
     os.close(int(short.rpartition("/")[2]))
     assert manifest_lines(place.create())[-2]["why"] == "no file"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root reads everything, and only root becomes somebody else")
+def test_who_may_not_read_a_roles_files_is_told_the_command(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="bxd") as name:  # tmp_path is closed to others
+        place = BackedUp(Path(name))
+        place.fill()
+        for path in (place.top, place.home, place.etc):
+            path.chmod(0o755)
+        place.top.chmod(0o777)
+        told = tmp_path / "told"
+        with told.open("w") as file:
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.setresuid(65_534, 65_534, 65_534)
+                    place.create()
+                except BackupUnreadable as error:
+                    file.write(str(error))
+                    file.flush()
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert "Permission denied" in told.read_text()
+        assert re.search(r"do this as root: sudo .* backup create .*/b \[backup_unreadable\]$", told.read_text())
+        assert sorted(path.name for path in place.top.iterdir()) == ["etc", "home"]
