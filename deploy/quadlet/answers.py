@@ -58,8 +58,8 @@ def joined(
     return Answers(
         upstream=upstream or base.upstream,
         owner=owner or base.owner,
-        n_ctx=n_ctx or base.n_ctx,
-        slots=slots or base.slots,
+        n_ctx=base.n_ctx if n_ctx is None else n_ctx,
+        slots=base.slots if slots is None else slots,
         grants=tuple(grants) or base.grants,
     )
 
@@ -74,13 +74,21 @@ def text(answers: Answers) -> str:
 
 
 def check(answers: Answers) -> None:
-    """Raise Refusal for a folder that cannot be granted."""
+    """Raise Refusal for what no unit and no settings file can hold."""
+    if answers.n_ctx < 1 or answers.slots < 1:
+        raise Refusal("--n-ctx and --slots are numbers from 1")
     for folder in answers.grants:
-        if not folder.is_absolute() or not folder.is_dir():
-            raise Refusal(f"--grant {folder}: not a directory, or not its whole path")
-        try:
-            unitfile.plain(str(folder))
-        except unitfile.Unwritable as fault:
-            raise Refusal(f"--grant {folder}: {fault}") from None
-        if {":", ","} & set(str(folder)):
-            raise Refusal(f"--grant {folder}: Podman takes a colon or a comma for the end of a path")
+        _mountable("--grant", folder)
+    if directory := roleplan.socket_directory(answers.upstream):
+        _mountable("--upstream", directory)
+
+
+def _mountable(option: str, folder: Path) -> None:
+    if not folder.is_absolute() or not folder.is_dir():
+        raise Refusal(f"{option}: {folder} is no directory, or not its whole path")
+    try:
+        unitfile.plain(str(folder))
+    except unitfile.Unwritable as fault:
+        raise Refusal(f"{option}: {fault}") from None
+    if {":", ","} & set(str(folder)):
+        raise Refusal(f"{option}: Podman takes a colon or a comma for the end of a path, and {folder} has one")

@@ -164,10 +164,6 @@ def _directories(wiring: Wiring) -> Iterator[str]:
     for entry in wiring.directories:
         if entry.user != OWNER:
             yield _directory(wiring, entry, user=entry.user)
-    # Podman would make these 0700, and the ids of a tool's container, which own nothing, must pass through.
-    for user in wiring.users:
-        for below in (".local", ".local/share", ".local/share/containers"):
-            yield f"d {home(wiring, user)}/{below} 0711 {user} {user} -"
 
 
 def _directory(wiring: Wiring, entry: Directory, *, user: str) -> str:

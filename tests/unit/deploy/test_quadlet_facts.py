@@ -131,6 +131,20 @@ def test_a_folder_that_cannot_be_granted_is_refused(tmp_path: Path, name: str) -
         answers.check(attrs.evolve(TOLD, grants=(tmp_path / name,)))
 
 
+def test_a_servers_socket_that_cannot_be_mounted_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    answers.check(attrs.evolve(TOLD, upstream=f"unix:{tmp_path}/model.sock"))
+    for directory in ("a b", "gone"):
+        with pytest.raises(Refusal, match="--upstream"):
+            answers.check(attrs.evolve(TOLD, upstream=f"unix:{tmp_path}/{directory}/model.sock"))
+
+
+@pytest.mark.parametrize("wrong", [{"n_ctx": 0}, {"slots": 0}, {"slots": -1}])
+def test_a_server_without_room_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(Refusal, match="numbers from 1"):
+        answers.check(attrs.evolve(TOLD, **wrong))
+
+
 def test_ids_for_containers_are_given_above_everybodys() -> None:
     before = "alice:100000:65536\nbob:300000:65536\nbroken\nx:y:z\n"
     after = subids.added(before, {"bx-a": 2101, "bx-b": 2102})

@@ -6,6 +6,7 @@ systemd's own programs make the users and directories in it, where they are inst
 import os
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from bxcore import config
 from bxcore import wiring as wiring_file
 from bxcore.settings.roles import ROLES
 from bxcore.wiring import OWNER, Wiring
-from deploy.quadlet import installation, installer, steps
+from deploy.quadlet import installation, installer, ownerprogram, steps
 from deploy.quadlet.installation import Images
 from tests.structure import sources
 
@@ -34,10 +35,22 @@ class Image:
     archive: Path
 
 
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make bxctl's modules once: compiling them is most of an installation."""
+    top = tmp_path_factory.mktemp("library")
+    tree, _ = ownerprogram.steps(Path(sysconfig.get_path("purelib")), ownerprogram.interpreter())
+    assert tree.needed(top)
+    tree.do(top)
+    assert not tree.needed(top)
+    return steps.below(top, ownerprogram.LIBRARY)
+
+
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, library: Path) -> Path:
     top = tmp_path / "root"
     (top / "etc").mkdir(parents=True)
+    shutil.copytree(library, steps.below(top, ownerprogram.LIBRARY), copy_function=os.link)
     (top / "etc" / "passwd").write_text("root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/home/alice:/bin/sh\n")
     (top / "etc" / "group").write_text("root:x:0:\nalice:x:1000:\n")
     return top
