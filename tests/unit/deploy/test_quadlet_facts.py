@@ -139,10 +139,10 @@ def test_a_servers_socket_that_cannot_be_mounted_is_refused(tmp_path: Path) -> N
             answers.check(attrs.evolve(TOLD, upstream=f"unix:{tmp_path}/{directory}/model.sock"))
 
 
-@pytest.mark.parametrize("wrong", [{"n_ctx": 0}, {"slots": 0}, {"slots": -1}])
-def test_a_server_without_room_is_refused(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize(("n_ctx", "slots"), [(0, 1), (1, 0), (1, -1)])
+def test_a_server_without_room_is_refused(n_ctx: int, slots: int) -> None:
     with pytest.raises(Refusal, match="numbers from 1"):
-        answers.check(attrs.evolve(TOLD, **wrong))
+        answers.check(attrs.evolve(TOLD, n_ctx=n_ctx, slots=slots))
 
 
 def test_ids_for_containers_are_given_above_everybodys() -> None:
