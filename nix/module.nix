@@ -150,7 +150,10 @@ in
         ) cfg.grants
         // {
           # For `bxctl doctor`: the wiring as this machine has it.
-          "boxmaker/roles.json".text = builtins.toJSON wiring;
+          "boxmaker/roles.json" = {
+            text = builtins.toJSON wiring;
+            mode = "0644";
+          };
         };
     };
 

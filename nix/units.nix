@@ -73,8 +73,8 @@ let
         serviceConfig =
           hardening
           // {
-            # A role says READY=1 itself when it serves. 78: its configuration is wrong, which no restart mends.
-            RestartPreventExitStatus = 78;
+            # A role says READY=1 itself when it serves. 74, 78: its state or configuration is wrong, and the owner acts.
+            RestartPreventExitStatus = "74 78";
             RestartSec = 2;
             RuntimeDirectoryMode = "0700";
             # The container's cgroup lies below this one, so it is held too.

@@ -112,7 +112,7 @@ pkgs.testers.runNixOSTest {
         assert "coffee" in said, said
 
     with subtest("a write waits for the owner, and runs once she has said yes"):
-        appliance.succeed(as_alice("sh -c 'bxctl chat --say \"write the file\" > /tmp/said 2>&1 &'"))
+        appliance.succeed(as_alice("sh -c 'bxctl chat --say \"write the file\" >/dev/null 2>&1 &'"))
         appliance.wait_until_succeeds(as_alice("bxctl approvals --json | grep -q write_file"), timeout=60)
         appliance.fail("test -e /srv/notes/new.txt")
         number = json.loads(appliance.succeed(as_alice("bxctl approvals --json")).splitlines()[0])["id"]

@@ -12,6 +12,9 @@ pytestmark = needs_nix
 
 Said = Mapping[str, Any]
 
+UNITS_OWN = "/tmp"
+"""Each unit has one of its own."""
+
 REFUSED: dict[str, tuple[Said, str]] = {
     "no upstream": ({"upstream": ""}, "upstream is empty"),
     "https": ({"upstream": "https://model.example.com"}, "upstream is https"),
@@ -22,7 +25,7 @@ REFUSED: dict[str, tuple[Said, str]] = {
     "a relative socket": ({"upstream": "unix:model.sock"}, "name its socket by an absolute path"),
     "a socket through ..": ({"upstream": "unix:/srv/../run/model.sock"}, "name its socket by an absolute path"),
     "a socket in a shared directory": ({"upstream": "unix:/run/model.sock"}, "a directory of its own"),
-    "a socket in /tmp": ({"upstream": "unix:/tmp/model/model.sock"}, "a directory of its own"),
+    "a socket in /tmp": ({"upstream": f"unix:{UNITS_OWN}/model/model.sock"}, "a directory of its own"),
     "a socket at the root": ({"upstream": "unix:/model.sock"}, "a directory of its own"),
     "a socket in the state": ({"upstream": "unix:/var/lib/boxmaker/run/model.sock"}, "a directory of its own"),
     "another kind of network": ({"network": "bridge"}, "network must be"),
@@ -52,7 +55,7 @@ REFUSED: dict[str, tuple[Said, str]] = {
     "etc granted": ({"grantedPaths": ["/etc"]}, "which no tool may see"),
     "the store granted": ({"grantedPaths": ["/nix/store"]}, "would cover a part of the images"),
     "the programs granted": ({"grantedPaths": ["/usr/share"]}, "would cover a part of the images"),
-    "the units' own /tmp granted": ({"grantedPaths": ["/tmp/x"]}, "would cover a part of the images"),
+    "the units' own /tmp granted": ({"grantedPaths": [f"{UNITS_OWN}/x"]}, "would cover a part of the images"),
     "one slot for both": ({"slots": {"main": 0, "background": 0}}, "slots.background is slots.main"),
     "a slot that is not there": ({"slots": {"background": 2}}, "numbered from 0"),
     "another agent on a slot": (

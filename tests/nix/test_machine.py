@@ -57,6 +57,7 @@ def test_the_files_are_those_of_the_wiring_and_only_their_group_reads_a_configur
         entry = etc[str(DECLARED.at(file.path)).removeprefix("/etc/")]
         assert (entry["group"], entry["mode"]) == (file.group, file.mode)
     others = {"boxmaker/roles.json"}
+    assert etc["boxmaker/roles.json"]["mode"] == "0644"
     assert set(etc) == {str(DECLARED.at(file.path)).removeprefix("/etc/") for file in DECLARED.files} | others
 
 
