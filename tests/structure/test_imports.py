@@ -18,7 +18,8 @@ CONTRACTS: list[Mapping[str, Any]] = SETTINGS["importlinter"]["contracts"]
 WITHOUT_PROGRAM = {"bxcore", "toolkit"}
 """One is a library; the other's programs are started by name in the tool image, and nowhere else."""
 FLOOR = {
-    f"bxcore.{name}" for name in ("errors", "ids", "timestamp", "logs", "deadline", "listener", "daemon", "regularfile")
+    f"bxcore.{name}"
+    for name in ("errors", "ids", "timestamp", "logs", "deadline", "acl", "listener", "daemon", "regularfile")
 }
 
 

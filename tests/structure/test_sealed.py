@@ -21,8 +21,11 @@ BACK_DOORS = {"_SEAL", "_unspent", "_open_asks", "__new__", "__setattr__", "seta
 REACHING = {"importlib", "runpy", "gc", "inspect", "ctypes", "pickle", "copyreg", "marshal"}
 REACHING_HOMES = {
     "importlib.resources": {"loopd.baseline"},  # reads a file of the package
-    # openat2, prctl and what the probe tries, all in a tool container; inotify. The standard library has none of them.
-    "ctypes": {"toolkit.beneath", "toolkit.ownmemory", "brokerd.probeprogram", "brokerd.dirwatch"},
+    # openat2, prctl and what the probe tries, all in a tool container; inotify; adjtimex, on the owner's side. The
+    # standard library has none of them.
+    "ctypes": {
+        *("toolkit.beneath", "toolkit.ownmemory", "brokerd.probeprogram", "brokerd.dirwatch", "bxctl.machine"),
+    },
 }
 
 # loopd cannot import brokerd (roles meet only on the wire), and has an Outcome of its own.
