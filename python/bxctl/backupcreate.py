@@ -9,6 +9,7 @@ import errno
 import json as jsonlib
 import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -76,7 +77,7 @@ def create(world: World, directory: Path, *, etc: Path, json: bool, tree: NewTre
     except StateUnreadable as error:
         if os.strerror(errno.EACCES) not in error.detail:
             raise
-        command = world.home.command(f"backup create {directory}")
+        command = world.home.command(shlex.join(["backup", "create", str(directory)]))
         raise BackupUnreadable(
             f"{error.detail}; each role's files are its own user's, so do this as root: sudo {command}"
         ) from None
@@ -300,7 +301,8 @@ def _tell(world: World, made: Made, target: Path) -> None:
             place = render.safe_line(f"{AUDIT}/{finding.file}:{finding.line}")
             screen.line(f"  {place}: {render.safe_line(finding.detail)} ({finding.fault.value})", Ink.BAD)
         screen.line(f"The backup holds the audit log as it is, and that is not whole. [{_BROKEN}]", Ink.BAD)
-    screen.line(f"Check it now and then, also where you copy it to: {world.home.command(f'backup verify {target}')}")
+    verify = render.safe_line(world.home.command(shlex.join(["backup", "verify", str(target)])))
+    screen.line(f"Check it now and then, also where you copy it to: {verify}")
 
 
 def _as_json(made: Made, target: Path) -> dict[str, object]:

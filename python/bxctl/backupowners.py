@@ -6,6 +6,7 @@ Reads: roles.json in the configuration directory, the users of this machine. Onl
 import grp
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -122,7 +123,7 @@ class Owners:
             for part, role in _ROLES.items():
                 user = self.wiring.roles[role].user
                 if user in self.missing and (self._home / part).exists():
-                    yield f"chown -R {user}: {self._home / part}"
+                    yield shlex.join(["chown", "-R", f"{user}:", str(self._home / part)])
         for part in self._unknown:
             if part in _ROLES and (self._home / part).exists():
-                yield f"chown -R bx-{_ROLES[part]}: {self._home / part}"
+                yield shlex.join(["chown", "-R", f"bx-{_ROLES[part]}:", str(self._home / part)])

@@ -273,6 +273,6 @@ def _tell(world: World, wish: Wish, put: _Put, to_do: tuple[str, ...], home: Pat
     if to_do:
         screen.line("Where each role has a user of its own, its files must be that user's:", Ink.WARN)
         for command in to_do:
-            screen.line(f"  {command}")
+            screen.line(f"  {render.safe_line(command)}")
     here = Home(path=home, chosen=True)
     screen.line(f"Start the roles, then {here.command('audit verify')}")
