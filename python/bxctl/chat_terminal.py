@@ -176,6 +176,7 @@ class History:
             return
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = regularfile.descriptor(self._path, flags)
             try:
                 os.write(descriptor, (_line(text) + "\n").encode("utf-8", "replace"))

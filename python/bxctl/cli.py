@@ -45,7 +45,7 @@ Where things lie:
     run/admin/admin.sock              the socket on which brokerd does
     audit/                            every decision and every run, one file a day (brokerd's)
     sessions/                         every conversation, one folder each (loopd's)
-    bxctl-history                     what you typed in chat
+    bxctl-history                     what you typed in chat; on an appliance in ~/.local/state/boxmaker
   etc/ there, else /etc/boxmaker      one TOML file per role: bxctl config check
 
 \b

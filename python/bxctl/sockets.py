@@ -39,8 +39,8 @@ class Home:
 
     @property
     def history(self) -> Path:
-        """What the owner typed in `bxctl chat`."""
-        return self.path / "bxctl-history"
+        """What the owner typed in `bxctl chat`: in a home of the owner's, else among the owner's own files."""
+        return (self.path if _is_ours(self.path) else _own_state()) / "bxctl-history"
 
     @property
     def settings(self) -> Path:
@@ -59,6 +59,20 @@ class Home:
         if self.chosen and not (words[0] == str(_CHECKOUT_PROGRAM) and self.in_checkout):
             words += ["--home", str(self.path.absolute())]
         return f"{shlex.join(words)} {rest}"
+
+
+def _is_ours(directory: Path) -> bool:
+    """Say whether files may be put there. An appliance's home is root's."""
+    try:
+        return directory.stat().st_uid == os.geteuid()
+    except OSError:
+        return True  # it is not there; what is put there says so
+
+
+def _own_state() -> Path:
+    # As the XDG base directory specification has it: a relative path counts as none.
+    chosen = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (chosen if chosen.is_absolute() else Path.home() / ".local" / "state") / "boxmaker"
 
 
 _ROOT = Path(__file__).resolve().parents[2]

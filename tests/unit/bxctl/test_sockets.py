@@ -61,3 +61,19 @@ def test_a_checkouts_own_bxctl_needs_no_home(beside: Path, monkeypatch: pytest.M
     assert shlex.split(sockets.home(root / ".state").command("approve 4")) == [str(made), "approve", "4"]
     other = sockets.home(root / ".state" / "demo")
     assert shlex.split(other.command("approve 4")) == [str(made), "--home", str(other.path), "approve", "4"]
+
+
+def test_what_was_typed_is_kept_in_a_home_of_ones_own(tmp_path: Path) -> None:
+    assert sockets.home(tmp_path).history == tmp_path / "bxctl-history"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [("/elsewhere", "/elsewhere/boxmaker"), ("", "~/.local/state/boxmaker"), ("a", "~/.local/state/boxmaker")],
+)
+def test_in_an_appliance_it_is_kept_among_the_owners_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str, expected: str
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)  # so that the home is another's
+    monkeypatch.setenv("XDG_STATE_HOME", chosen)
+    assert sockets.home(tmp_path).history == Path(expected).expanduser() / "bxctl-history"
