@@ -113,4 +113,7 @@ verify-honcho: ## does it hold against a real Honcho?
 	@echo "There is no memoryd yet; the memory issue brings it and this check." >&2; exit 2
 
 verify-device: ## does it hold on the appliance?
-	@echo "There is no appliance yet; the NixOS module's issue brings it and this check." >&2; exit 2
+	@$(SETUP)
+	@test -e /etc/boxmaker/roles.json || { echo "No appliance is installed here: docs/appliance.md and docs/other-linux.md" \
+	    "tell how. It is looked for in /etc/boxmaker/roles.json." >&2; exit 2; }
+	@BOXMAKER_HOME=$${BOXMAKER_HOME:-/var/lib/boxmaker} exec $(BIN)/python -P -s -m bxctl doctor
