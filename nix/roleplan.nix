@@ -29,6 +29,11 @@ let
       if writable then "false" else "true"
     },noexec,nosuid,nodev";
 
+  # Without what lies in another one: mounted once more, it would be a file system below a granted folder.
+  outermost = filter (
+    inner: !(builtins.any (outer: builtins.substring 0 (builtins.stringLength outer + 1) inner == "${outer}/") granted)
+  ) granted;
+
   toolRunner = head (filter (e: e.name == "tool-runner") wiring.edges);
 in
 rec {
@@ -54,7 +59,7 @@ rec {
     in
     map (m: bind m.writable (at m.path)) role.mounts
     ++ (if role.network == "upstream" && socket != null then [ (bind false socketDirectory) ] else [ ])
-    ++ (if toolRunner.client == name then map (bind false) granted else [ ]);
+    ++ (if toolRunner.client == name then map (bind false) outermost else [ ]);
 
   options =
     name:

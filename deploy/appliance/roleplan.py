@@ -51,7 +51,7 @@ def mounts(wiring: Wiring, name: str, settings: Settings) -> tuple[str, ...]:
     if role.network is Network.UPSTREAM and (directory := socket_directory(settings.upstream)):
         given.append(_bind(directory, writable=False))
     if wiring.user(wiring.edge("tool-runner").client) == role.user:
-        given += [_bind(folder, writable=False) for folder in settings.granted]
+        given += [_bind(folder, writable=False) for folder in _outermost(settings.granted)]
     return tuple(given)
 
 
@@ -91,6 +91,11 @@ def run(
         image,
         *(command(wiring, name) if instead is None else instead),
     )
+
+
+def _outermost(folders: Sequence[Path]) -> list[Path]:
+    """Leave out what lies in another one: mounted once more, it would be a file system below a granted folder."""
+    return [folder for folder in folders if not set(folder.parents).intersection(folders)]
 
 
 def _network(role: Role, settings: Settings) -> str:

@@ -29,8 +29,12 @@ CASES: dict[str, tuple[dict[str, Any], Settings]] = {
         Settings(upstream="unix:/srv/model/model.sock", network="pasta"),
     ),
     "folders to grant": (
-        {"grantedPaths": ["/srv/notes", "/srv/a, b"]},
-        Settings(upstream=UPSTREAM, network="pasta", granted=(Path("/srv/notes"), Path("/srv/a, b"))),
+        {"grantedPaths": ["/srv/notes", "/srv/notes/inner", "/srv/notes2", "/srv/a, b"]},
+        Settings(
+            upstream=UPSTREAM,
+            network="pasta",
+            granted=tuple(map(Path, ("/srv/notes", "/srv/notes/inner", "/srv/notes2", "/srv/a, b"))),
+        ),
     ),
     "another home": ({"stateDir": "/srv/boxmaker"}, Settings(upstream=UPSTREAM, network="pasta")),
 }
