@@ -1,7 +1,7 @@
 """Copies one file into a tree that is being made, piece by piece, and says what was copied.
 
-Reads: the source, never through a link. Writes: the target, durable when a call returns, mode 0600, with the source's
-time. Constant memory. Raises StateError. Threads: none.
+Reads: the source, no link below its part followed. Writes: the target, durable when a call returns, mode 0600, with the
+source's time. Constant memory. Raises StateError. Threads: none.
 """
 
 import os
@@ -43,8 +43,8 @@ def copy(tree: NewTree, wanted: Wanted, target: Path, *, told: Told | None = Non
     if wanted.content is not None:
         return _written(tree, target, iter((wanted.content,)), _status_of(wanted.source), cut=0, told=told)
     if wanted.cut is not None:
-        return _copy_cut(tree, wanted.source, wanted.cut, target, told)
-    return _copy_whole(tree, wanted.source, target)
+        return _copy_cut(tree, wanted, wanted.cut, target, told)
+    return _copy_whole(tree, wanted, target)
 
 
 def copy_back(tree: NewTree, source: Path, target: Path, *, changed: Timestamp, own: Own, told: Told) -> Copied:
@@ -54,8 +54,9 @@ def copy_back(tree: NewTree, source: Path, target: Path, *, changed: Timestamp, 
         return _written(tree, target, _pieces(file, source, None), status, cut=0, told=told, own=own)
 
 
-def _copy_cut(tree: NewTree, source: Path, cut: Cut, target: Path, told: Told | None) -> Copied:
-    with files.open_read(source) as file:
+def _copy_cut(tree: NewTree, wanted: Wanted, cut: Cut, target: Path, told: Told | None) -> Copied:
+    source = wanted.source
+    with files.open_below(wanted.top, wanted.below) as file:
         found = os.fstat(file.fileno())
         if (found.st_dev, found.st_ino) != cut.inode or found.st_size < cut.size:
             raise SourceChanged(f"{source}: was replaced or shortened while the backup was made; nothing does that")
@@ -67,11 +68,13 @@ def _copy_cut(tree: NewTree, source: Path, cut: Cut, target: Path, told: Told | 
     return copied
 
 
-def _copy_whole(tree: NewTree, source: Path, target: Path) -> Copied:
+def _copy_whole(tree: NewTree, wanted: Wanted, target: Path) -> Copied:
+    source = wanted.source
     for _ in range(_TRIES):
-        with files.open_read(source) as file:
+        with files.open_below(wanted.top, wanted.below) as file:
             before = os.fstat(file.fileno())
-            copied = _written(tree, target, _pieces(file, source, None), _status(before), cut=0, told=None)
+            # One that grew since it was looked at is not copied without end; it is found to be another one below.
+            copied = _written(tree, target, _pieces(file, source, wanted.most), _status(before), cut=0, told=None)
             after = os.fstat(file.fileno())
         if (
             (before.st_size, before.st_mtime_ns)

@@ -31,6 +31,8 @@ _RESULT = re.compile(r"[1-9][0-9]{0,15}\.txt")
 _BROKER = {"audit-head", "audit-seals.jsonl", "clock"}
 _COMPLETE = "complete"
 _INDEX = re.compile(r".*(-wal|-shm|-journal|\.db|\.sqlite3?)")
+_DEEPEST = 32
+"""Directories of memory/ in one another: they are gone through one inside the other."""
 _MODE = re.compile(r"0[0-7]{3}")
 
 
@@ -112,6 +114,16 @@ def is_session_log(name: str) -> bool:
     return _LOG.fullmatch(name) is not None
 
 
+def only_grows(path: str) -> bool:
+    """Whether a file of that path is written to at its end alone, and has any length."""
+    match path.split("/"):
+        case ["audit", _] | ["broker", "audit-seals.jsonl"]:
+            return True
+        case ["sessions", _, name]:
+            return is_session_log(name)
+    return False
+
+
 def belongs(path: str) -> bool:
     """Whether a file of that path, as it stands in a backup, is one that a backup holds."""
     match path.split("/"):
@@ -126,7 +138,7 @@ def belongs(path: str) -> bool:
         case ["sessions", session, "results", name]:
             return is_session(session) and _RESULT.fullmatch(name) is not None
         case ["memory", *names]:
-            return bool(names) and all(map(_is_plain, names)) and _INDEX.fullmatch(names[-1]) is None
+            return _is_memory(names) and _INDEX.fullmatch(names[-1]) is None
         case ["etc", name] | ["etc", "grants", name]:
             return _is_plain(name) and name.endswith(".toml")
     return False
@@ -140,13 +152,17 @@ def may_hold(path: str) -> bool:
         case ["sessions", session] | ["sessions", session, "results"]:
             return is_session(session)
         case ["memory", *names]:
-            return all(map(_is_plain, names))
+            return _is_memory(names)
     return False
 
 
 def is_passing(name: str) -> bool:
     """Whether a name is that of a file that is being written, or a lock: no part of what is kept, and never told of."""
     return name.startswith(".")
+
+
+def _is_memory(names: Sequence[str]) -> bool:
+    return 0 < len(names) <= _DEEPEST and all(map(_is_plain, names))
 
 
 def _is_plain(name: str) -> bool:

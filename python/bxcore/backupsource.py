@@ -26,6 +26,11 @@ LABELS = f"{BROKER}/{SESSIONS}"
 _MOST_HEAD = 4096
 _TRIES = 50
 
+MOST_WHOLE = 16 * 1024 * 1024
+"""More than any file has that a role replaces as a whole: twice the longest frame. A sparse one costs its role nothing,
+and would fill the disk with a backup.
+"""
+
 
 class SourceChanged(StateError):
     """What is being copied is no longer what it was, in a way in which no role changes it."""
@@ -43,16 +48,27 @@ class Cut:
 
 @attrs.frozen(kw_only=True)
 class Wanted:
-    """A file to copy. `cut` is None for one that is copied whole; `content` is what was read of it already.
+    """The file `below` the directory `top`, to be copied to `path`. `cut` is None for one that is copied whole.
 
-    `session` is the session that it belongs to, whose files are in the backup all or none.
+    `content` is what was read of it already; `session` the session that it belongs to, whose files are in the backup
+    all or none.
     """
 
     path: str
-    source: Path
+    top: Path
+    below: str
     cut: Cut | None = None
     content: bytes | None = None
     session: str | None = None
+
+    @property
+    def source(self) -> Path:
+        return self.top / self.below
+
+    @property
+    def most(self) -> int | None:
+        """How many bytes one that is copied whole has at most; None where nothing says so."""
+        return None if self.path.startswith(f"{MEMORY}/") else MOST_WHOLE
 
 
 class Source:
@@ -149,22 +165,22 @@ class Source:
 
     def _log(self) -> Iterator[Wanted]:
         if self._head is not None:
-            yield Wanted(path=HEAD, source=self._place(HEAD), content=self._head)
+            yield attrs.evolve(self._wanted(HEAD), content=self._head)
         if self._seals is not None:
-            yield Wanted(path=SEALS, source=self._place(SEALS), cut=self._seals)
-        yield from (Wanted(path=path, source=self._place(path), cut=cut) for path, cut in self._audit)
+            yield attrs.evolve(self._wanted(SEALS), cut=self._seals)
+        yield from (attrs.evolve(self._wanted(path), cut=cut) for path, cut in self._audit)
 
     def _one(self, path: str) -> Iterator[Wanted]:
         if self._cut_of(path) is not None:
-            yield Wanted(path=path, source=self._place(path))
+            yield self._wanted(path)
 
     def _flat(self, folder: str) -> Iterator[Wanted]:
         """Yield what belongs into a backup of one directory, and tell of the rest."""
         self._tell_strange(folder)
         for name in self._names(folder):
             path = f"{folder}/{name}"
-            if backupmanifest.belongs(path) and self._cut_of(path) is not None:
-                yield Wanted(path=path, source=self._place(path))
+            if backupmanifest.belongs(path) and self._cut_of(path) is not None and path not in self._left_out:
+                yield self._wanted(path)
 
     def _tree(self, folder: str) -> Iterator[Wanted]:
         yield from self._flat(folder)
@@ -183,18 +199,27 @@ class Source:
 
     def _strange(self, path: str) -> str | None:
         try:
-            mode = self._place(path).lstat().st_mode
+            found = self._place(path).lstat()
         except OSError:
             return None  # gone since it was listed
+        mode = found.st_mode
         if stat.S_ISLNK(mode):
             return "a symbolic link"
         if stat.S_ISDIR(mode):
             return None if backupmanifest.may_hold(path) else "a directory that no role makes there"
         if not stat.S_ISREG(mode):
             return "no file"
-        return None if backupmanifest.belongs(path) else "a file that is no part of Boxmaker's state"
+        if not backupmanifest.belongs(path):
+            return "a file that is no part of Boxmaker's state"
+        most = None if backupmanifest.only_grows(path) else self._wanted(path).most
+        return None if most is None or found.st_size <= most else "longer than anything that a role writes there"
 
     # -- names ------------------------------------------------------------------------------------
+
+    def _wanted(self, path: str) -> Wanted:
+        # The parts are root's to place; what lies below them is the roles'.
+        part, _, rest = path.partition("/")
+        return Wanted(path=path, top=self._place(part), below=rest)
 
     def _place(self, path: str) -> Path:
         part, _, rest = path.partition("/")

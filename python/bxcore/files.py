@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +21,9 @@ from bxcore import regularfile
 from bxcore.errors import StateError
 
 FILE_MODE = 0o600
+_PASSED = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+"""A directory that is only gone through: its names need not be readable."""
+
 DIRECTORY_MODE = 0o700
 
 
@@ -173,12 +177,30 @@ class NewTree:
 
 def open_read(path: Path) -> BufferedReader:
     """Open `path` for reading; for files that are read piece by piece. StateMissing, StateUnreadable."""
+    return open_below(path.parent, path.name)
+
+
+def open_below(top: Path, below: str) -> BufferedReader:
+    """Open the file `below` (names with slashes between) in `top` for reading, no link below `top` followed.
+
+    For root, who reads where a role may write: that role could swap a directory for a link at any moment.
+    """
+    *folders, name = below.split("/")
     try:
-        return os.fdopen(regularfile.descriptor(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+        here = os.open(top, _PASSED)
+        try:
+            for folder in folders:
+                inner = os.open(folder, _PASSED | os.O_NOFOLLOW, dir_fd=here)
+                os.close(here)
+                here = inner
+            opener = partial(os.open, dir_fd=here)
+            return os.fdopen(regularfile.descriptor(Path(name), os.O_RDONLY | os.O_NOFOLLOW, opener=opener), "rb")
+        finally:
+            os.close(here)
     except FileNotFoundError:
-        raise StateMissing(f"{_shown(path)}: not there") from None
+        raise StateMissing(f"{_shown(top / below)}: not there") from None
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable(top / below, error) from None
 
 
 class DirectoryLock:

@@ -93,14 +93,15 @@ def create(world: World, directory: Path, *, etc: Path, json: bool, tree: NewTre
 
 def _target(world: World, directory: Path, etc: Path) -> Path:
     try:
-        target = directory.parent.resolve(strict=True) / directory.name
+        # realpath and not resolve: of a link that leads to itself that is an OSError too.
+        target = Path(os.path.realpath(directory.parent, strict=True)) / directory.name
     except OSError as error:
         raise BackupTarget(f"{directory.parent}: {error.strerror}; make it first") from None
     if not directory.name or directory.name == ".." or UNFINISHED.fullmatch(directory.name):
         raise BackupTarget(f"{directory}: name a new directory for the backup")
     _refuse_taken(target)
     for source in (*(world.home.path / part for part in STATE_PARTS), etc):
-        if target.is_relative_to(source.resolve()):
+        if target.is_relative_to(os.path.realpath(source)):
             raise BackupTarget(f"{target}: lies in {source}, which is to be copied; choose a place outside of it")
     return target
 
@@ -136,14 +137,22 @@ def _make(world: World, target: Path, etc: Path, tree: NewTree) -> Made:
 def _remove_left(world: World, unfinished: Path) -> None:
     """Remove what a killed run has left in the place that is ours by its name."""
     try:
-        files.lock_directory(unfinished).close()
+        lock = files.lock_directory(unfinished)
     except StateInUse:
         raise StateInUse(f"{unfinished}: another backup is being made there just now") from None
     except StateUnreadable:
         if not unfinished.is_symlink() and not unfinished.exists():
             return
         raise BackupTarget(f"{unfinished}: is in the way; remove it") from None
-    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        # Ours only while it is what lies there: another one, just begun, may have removed that and made its own.
+        if not os.path.samestat(lock.status(), unfinished.lstat()):
+            raise StateInUse(f"{unfinished}: another backup is being made there just now")
+        shutil.rmtree(unfinished, ignore_errors=True)
+    except FileNotFoundError:
+        return
+    finally:
+        lock.close()
     world.errors.say(f"Removed {unfinished}, which a backup that was cut short had left.", Ink.DIM)
 
 
@@ -171,6 +180,7 @@ class _Making:
                 "name Boxmaker's home with --home or BOXMAKER_HOME"
             )
         self._total = max(1, source.known_bytes)
+        self._require_room(source.known_bytes)
         for wanted in source.files():
             self._copy(wanted)
         self._world.errors.erase()
@@ -190,6 +200,16 @@ class _Making:
         )
         self._finish(made)
         return made
+
+    def _require_room(self, needed_bytes: int) -> None:
+        """Refuse before the disk is full: what a role wrote may be longer than the space that it takes (holes)."""
+        disk = os.statvfs(self._directory)
+        free_bytes = disk.f_bavail * disk.f_frsize
+        if needed_bytes > free_bytes:
+            raise BackupTarget(
+                f"{self._directory.parent}: {render.size(free_bytes)} are free there, "
+                f"the backup takes {render.size(needed_bytes)}"
+            )
 
     def _copy(self, wanted: Wanted) -> None:
         if wanted.session is not None and wanted.session in self._gone:

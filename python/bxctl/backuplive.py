@@ -128,10 +128,15 @@ def _lock(path: Path) -> int:
 
 def _sockets(home: Path) -> list[Path]:
     return [
-        path
-        for path in sorted((home / "run").glob("*/*"))
-        if path.parent.name not in _NO_ROLE and stat.S_ISSOCK(path.lstat().st_mode)
+        path for path in sorted((home / "run").glob("*/*")) if path.parent.name not in _NO_ROLE and _is_socket(path)
     ]
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False  # removed since it was listed
 
 
 def _refuse_answered(path: Path) -> None:

@@ -6,6 +6,7 @@ brokerd refuses to start, for the head that it keeps is ahead of an empty log. C
 """
 
 import json as jsonlib
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -87,7 +88,7 @@ def restore(world: World, wish: Wish, *, json: bool, tree: NewTree | None = None
 def _place(path: Path) -> Path:
     """Return where `path` really lies; what holds it must be there."""
     try:
-        place = path.resolve()
+        place = Path(os.path.realpath(path))
         if place.is_dir() or (not place.exists() and place.parent.is_dir()):
             return place
     except OSError as error:

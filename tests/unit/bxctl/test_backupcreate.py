@@ -120,6 +120,36 @@ def test_what_is_no_state_is_left_out_and_told(place: BackedUp) -> None:
     assert not (directory / "index").exists()
 
 
+def test_a_file_that_is_all_holes_fills_no_disk(place: BackedUp) -> None:
+    (place.home / "sessions" / "s-1" / "results").mkdir(exist_ok=True)
+    path = place.home / "sessions" / "s-1" / "results" / "7.txt"
+    path.touch()
+    os.truncate(path, 10**12)
+    directory = place.create()
+    words = "longer than anything that a role writes there"
+    assert [(line["path"], line["why"]) for line in manifest_lines(directory) if line["type"] == "left_out"] == [
+        ("sessions/s-1/results/7.txt", words)
+    ]
+
+
+def test_what_does_not_fit_is_refused_before_the_disk_is_full(place: BackedUp) -> None:
+    disk = os.statvfs(place.top)
+    os.truncate(place.home / "sessions" / "s-1" / "0.jsonl", min(2**43, 2 * disk.f_blocks * disk.f_frsize))
+    with pytest.raises(BackupTarget, match="are free there, the backup takes"):
+        place.create()
+    assert not (place.top / ".b.unfinished").exists()
+
+
+def test_memory_has_a_depth(place: BackedUp) -> None:
+    deep = place.home.joinpath("memory", *["d"] * 40)
+    deep.mkdir(parents=True)
+    (deep / "a.md").write_text("x")
+    (deep.parent.parent / "b.md").write_text("x")
+    assert [line["path"] for line in manifest_lines(place.create()) if line["type"] == "left_out"] == [
+        "memory/" + "/".join(["d"] * 33)
+    ]
+
+
 @pytest.mark.parametrize("what", ["audit-head", "audit-seals.jsonl", "clock"])
 def test_what_lies_in_the_place_of_a_file_and_is_none_is_left_out(place: BackedUp, what: str) -> None:
     path = place.home / "broker" / what
@@ -260,6 +290,29 @@ def test_a_day_that_begins_meanwhile_is_not_in_it(place: BackedUp) -> None:
         directory = place.create(tree=Meanwhile("audit/2026-01-01.jsonl", midnight))
     assert place.findings(directory) == []
     assert sorted(path.name for path in (directory / "audit").iterdir()) == ["2026-01-01.jsonl", "2026-01-02.jsonl"]
+
+
+def test_a_directory_that_a_role_swaps_for_a_link_meanwhile_leads_nowhere(place: BackedUp) -> None:
+    """root reads where loopd may write: through the link loopd would have root copy what loopd may not read."""
+    secret, session = place.top / "secret", place.home / "sessions" / "s-2"
+    secret.mkdir()
+    for path in session.iterdir():
+        if path.is_file():
+            (secret / path.name).write_text("secret")
+
+    def swap() -> None:
+        shutil.rmtree(session)
+        session.symlink_to(secret)
+
+    with pytest.raises(StateError, match=re.escape("Not a directory")):
+        place.create(tree=Meanwhile("s-2/0.baseline.json", swap))
+    assert not (place.top / "b").exists()
+
+
+def test_a_file_that_grows_without_end_meanwhile_is_not_copied_without_end(place: BackedUp) -> None:
+    path = place.home / "sessions" / "s-2" / "0.baseline.json"
+    with pytest.raises(SourceChanged):
+        place.create(tree=Meanwhile("s-2/0.baseline.json", lambda: os.truncate(path, 10**12)))
 
 
 @pytest.mark.parametrize("name", ["audit/2026-01-02.jsonl", "broker/audit-seals.jsonl"])
