@@ -18,6 +18,10 @@ def limits(report: admin.BrokerStatusReport | None) -> Iterator[Finding]:
     if report is None or report.image is None:
         return  # brokerd's own check says why
     name, expected = "limits of tools", "every limit holds, as brokerd tried from inside a container"
+    if not report.limits_held and not report.limits_missing:
+        found = "brokerd could not try any yet; its log says why"
+        yield Finding(name=name, passed=None, expected=expected, found=found)
+        return
     if not report.limits_missing:
         yield Finding(name=name, passed=True, expected=expected, found=f"all hold: {', '.join(report.limits_held)}")
         return

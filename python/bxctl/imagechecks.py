@@ -19,8 +19,11 @@ IMAGE_UNFIT = "image_missing"
 
 _ID_DIGITS = 64
 _SHOWN = 12
-_LISTS = ("*-images/images.json", "*/*-images/images.json")
-"""Where containers/storage keeps its list: below the graph root, which may be a directory for each driver."""
+_OF_HOME = ".local/share/containers/storage/"
+_LISTS = ("*-images/images.json", "*/*-images/images.json", f"{_OF_HOME}*-images/images.json")
+"""Where containers/storage keeps its list: below the graph root, which may be a directory for each driver, or where
+that lies in a user's home, as where systemd starts the containers: the storage directory is the home there.
+"""
 
 
 @attrs.frozen(kw_only=True)
@@ -108,7 +111,7 @@ def parse(text: str) -> list[Image]:
     """Return the images of a list of containers/storage. What is none is passed over: it is Podman's own file."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     entries = value if isinstance(value, list) else []
     return [

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import attrs
 
-from bxcore import acl
+from bxcore import acl, regularfile
 from bxcore.acl import Acl
 
 SYNCHRONISED = Path("/run/systemd/timesync/synchronized")
 """Made by systemd-timesyncd once it has set the clock."""
 
 _CONNECT_SECONDS = 2
+_MOST_TEXT = 16 * 1024 * 1024
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _CLOCK_ERROR = 5
 _NO_CLOCK = -1
@@ -143,8 +144,11 @@ class Machine:
         )
 
     def text(self, path: Path) -> str:
-        """Return a small file. Raises OSError."""
-        return path.read_text(encoding="utf-8", errors="replace")
+        """Return a file of text. Raises OSError, also for what is no file, or a longer one: a role may have put it."""
+        content = regularfile.content(path, most=_MOST_TEXT)
+        if len(content) > _MOST_TEXT:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        return content.decode(errors="replace")
 
     def names(self, directory: Path) -> list[str]:
         """Return what is in a directory. Raises OSError."""
@@ -157,7 +161,7 @@ class Machine:
 
     def real(self, path: Path) -> Path:
         """Return where a path leads, every link followed."""
-        return path.resolve()
+        return Path(os.path.realpath(path))
 
     def silence(self, path: Path) -> str | None:
         """Say why nobody answers on a socket; None where somebody listens. Raises PermissionError."""

@@ -68,7 +68,7 @@ class FakeMachine(Machine):
 
     def found(self, directory: Path, pattern: str) -> Iterator[Path]:
         for path in self.texts:
-            if path.is_relative_to(directory) and fnmatch(str(path.relative_to(directory)), pattern):
+            if path.is_relative_to(directory) and _fits(path.relative_to(directory), pattern):
                 yield path
 
     def real(self, path: Path) -> Path:
@@ -105,6 +105,12 @@ class FakeMachine(Machine):
         if "mode" in to and "acl" not in to and not found.listed:
             to["acl"] = acl.of_mode(to["mode"])
         self.files[path] = attrs.evolve(found, **to)
+
+
+def _fits(path: Path, pattern: str) -> bool:
+    """Whether a glob pattern fits: name by name, as a star stands for no slash."""
+    wanted = pattern.split("/")
+    return len(path.parts) == len(wanted) and all(map(fnmatch, path.parts, wanted))
 
 
 def listed(mode: int, **named: int) -> Acl:

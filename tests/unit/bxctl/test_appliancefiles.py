@@ -279,6 +279,16 @@ def test_images_that_are_there(appliance: tuple[Installed, FakeMachine]) -> None
     assert found[1].found == f"localhost/boxmaker/brokerd:abc ({TOOL_IMAGE[:12]})"
 
 
+def test_images_in_a_home_that_is_the_storage_are_found(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    with_images(machine)
+    for path in [path for path in machine.texts if path.name == "images.json"]:
+        held = machine.texts.pop(path)
+        home = path.parents[2]
+        machine.texts[home / ".local/share/containers/storage" / path.parent.name / path.name] = held
+    assert image_faults(made) == []
+
+
 def test_an_image_of_another_name_is_not_the_roles(appliance: tuple[Installed, FakeMachine]) -> None:
     made, machine = appliance
     with_images(machine)
@@ -307,6 +317,10 @@ def test_any_list_of_images_is_read(text: str) -> None:
     assert all(isinstance(one.identity, str) for one in imagechecks.parse(text))
 
 
+def test_a_list_of_images_that_is_too_deep_is_none() -> None:
+    assert imagechecks.parse("[" * 100_000) == []
+
+
 # -- host -------------------------------------------------------------------------------------------
 
 
@@ -316,6 +330,11 @@ def test_limits_that_the_host_does_not_enforce_are_named() -> None:
     (found,) = hostchecks.limits(REPORT)
     assert found.passed
     assert list(hostchecks.limits(None)) == []
+
+
+def test_limits_that_nobody_tried_are_not_said_to_hold() -> None:
+    (found,) = hostchecks.limits(attrs.evolve(REPORT, limits_held=(), limits_missing=()))
+    assert (found.passed, found.found) == (None, "brokerd could not try any yet; its log says why")
 
 
 def test_a_clock_and_a_disk(appliance: tuple[Installed, FakeMachine]) -> None:

@@ -30,6 +30,21 @@ def test_what_lies_at_a_path(tmp_path: Path) -> None:
     assert file.acl == acl.of_mode(file.mode)
 
 
+def test_a_text_that_is_none_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "holes").touch()
+    os.truncate(tmp_path / "holes", 10**12)
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    for name in ("pipe", "holes", "zeros", "none", ""):
+        with pytest.raises(OSError, match=r"regular file|too large|such file|directory"):
+            HERE.text(tmp_path / name)
+
+
+def test_a_link_to_itself_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("link")
+    assert HERE.real(tmp_path / "link").name == "link"
+
+
 @pytest.mark.skipif(shutil.which("setfacl") is None, reason="setfacl is not installed")
 def test_a_list_is_seen(tmp_path: Path) -> None:
     subprocess.run(["setfacl", "-m", "u:2102:x,d:u:2102:rw", str(tmp_path)], check=True, timeout=20)
