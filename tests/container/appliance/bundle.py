@@ -51,10 +51,10 @@ def libraries(directory: Path) -> None:
     shutil.copytree(package, directory / "ctypes", ignore=shutil.ignore_patterns("test*", "__pycache__", "macholib"))
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     needed = {line.split()[-1] for line in maps if Path(line.split()[-1]).name.startswith(("libffi.", "_ctypes."))}
-    for path in needed:
-        shutil.copy(path, directory)
+    for library in needed:
+        shutil.copy(library, directory)
     for path in (directory, *directory.rglob("*")):
-        Path(path).chmod(0o755)
+        path.chmod(0o755)
 
 
 def _source(name: str) -> str:

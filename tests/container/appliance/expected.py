@@ -245,8 +245,8 @@ MAY_BE_MISSING: Mapping[str, Iterable[str]] = {
 
 def every_path(wiring: Wiring) -> list[str]:
     """Return every path that the wiring speaks of, sockets included."""
-    spoken = (*wiring.directories, *wiring.files, *wiring.edges)
-    return sorted({str(wiring.at(one.path)) for one in spoken})
+    names = [one.path for one in wiring.directories] + [one.path for one in wiring.files]
+    return sorted({str(wiring.at(name)) for name in (*names, *(edge.path for edge in wiring.edges))})
 
 
 def differences(subject: str, view: View, found: Mapping[str, str]) -> list[str]:

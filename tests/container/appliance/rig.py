@@ -31,8 +31,10 @@ from bxcore.wire.channel import UserMessage
 from bxcore.wire.kinds import KINDS
 from bxcore.wire.tools import ToolPending, ToolRequest
 from bxcore.wiring import Wiring
-from deploy.appliance import roleplan
-from deploy.appliance.host import Appliance, RoleContainer
+from deploy.appliance import remains, roleplan
+from deploy.appliance.host import Appliance
+from deploy.appliance.rolecontainer import RoleContainer
+from deploy.local import podman
 from tests.container.appliance import bundle, looks, takeover
 from tests.container.appliance.canaries import Canaries
 from tests.container.appliance.expected import PROBE, View, every_path
@@ -212,6 +214,13 @@ class Rig:
         os.kill(self.number(role), signal.SIGKILL)
         until(lambda: not container.alive, f"{role} ends")
 
+    def renew(self, role: str) -> None:
+        """Let a stopped role's Podman see the host's mounts of now; where / is no shared mount, it keeps others."""
+        account = self.appliance.place.account(role)
+        # Who still cleans up would keep them for those who come later.
+        until(lambda: not list(remains.processes(account)), f"nothing of {role} is left")
+        podman.end_pause_process(account)
+
     def number(self, role: str) -> int:
         """Return the host's number of the role's own process."""
         return int(self.appliance.podman(role, "inspect", "--format={{.State.Pid}}", self.running[role].name))
@@ -264,7 +273,8 @@ class Rig:
         """Return what a role that was taken over tries, by the wiring's names."""
         wiring = self.appliance.wiring
         model = self.appliance.place.model_socket
-        paths = {one.path: str(wiring.at(one.path)) for one in (*wiring.directories, *wiring.files)}
+        names = [one.path for one in wiring.directories] + [one.path for one in wiring.files]
+        paths = {name: str(wiring.at(name)) for name in names}
         sockets = {edge.path: str(wiring.at(edge.path)) for edge in wiring.edges}
         return {
             "paths": {**paths, "the model server's directory": str(model.parent), "a granted folder": str(self.files)},

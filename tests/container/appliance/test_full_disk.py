@@ -14,7 +14,6 @@ import pytest
 
 from bxcore.wire.channel import MessageAccepted, TurnEnding
 from bxcore.wire.tools import DenyReason, ToolDenied, ToolResult
-from deploy.local import podman
 from tests.container.appliance.conftest import not_run
 from tests.container.appliance.rig import Rig, until
 from tests.container.appliance.test_restarts import verifies
@@ -33,21 +32,20 @@ def small_disk(
         yield lambda full: _limit(rig, role, rig.at(kept), full=full)
         return
     rig.stop(role)
-    account = rig.appliance.place.account(role)
     try:
         with _mounted(rig.at(kept), request):
-            # Where / is no shared mount, a running Podman of the user would not see a new one.
-            podman.end_pause_process(account)
+            rig.renew(role)
             rig.up()
             yield lambda full: _fill(rig.at(kept), full=full)
-            rig.stop(role)
+            rig.stop(role)  # before its place is copied
     finally:
-        podman.end_pause_process(account)
+        rig.stop(role)
+        rig.renew(role)
 
 
 @contextmanager
 def _mounted(path: Path, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Put a small file system in place of a directory, with all that is in it; what is added is there afterwards too."""
+    """Put a small file system in place of a directory, with all that is in it; what is added stays afterwards."""
     owner = path.stat()
     size = sum(file.stat().st_size + 4096 for file in path.rglob("*")) + _ROOM
     options = f"size={size},mode=0700,uid={owner.st_uid},gid={owner.st_gid}"
@@ -84,9 +82,9 @@ def _fill(path: Path, *, full: bool) -> None:
 
 
 def _limit(rig: Rig, role: str, path: Path, *, full: bool) -> None:
-    """Let no file of the role's grow beyond the largest that it keeps, and a few bytes, so that a line is torn."""
-    largest = max(file.stat().st_size for file in path.rglob("*.jsonl"))
-    most = largest + 10 if full else "unlimited"
+    """Let no file of the role's grow beyond the one written last, and a few bytes, so that a line is torn."""
+    newest = max(path.rglob("*.jsonl"), key=lambda file: file.stat().st_mtime_ns)
+    most = newest.stat().st_size + 10 if full else "unlimited"
     # As the role's user: it takes more than root to do it to another's process.
     limit = ["prlimit", f"--pid={rig.number(role)}", f"--fsize={most}:unlimited"]
     subprocess.run([*rig.as_user(rig.appliance.wiring.roles[role].user), *limit], check=True)

@@ -110,7 +110,12 @@ LOOSE: dict[str, tuple[Loose | Callable[[Rig], Loose], Named]] = {
     ),
     "a capability": (Loose(more=("--cap-add=NET_ADMIN",)), {"capabilities": "CapEff is '4096'"}),
     "a root that may be written": (without("--read-only"), {"writable": "/usr", "mounts": "/ is"}),
-    "new privileges": (without("--security-opt=no-new-privileges"), {"identity": "NoNewPrivs is '0'"}),
+    # With the filter and without this the runtime cannot even start one.
+    "new privileges": (
+        attrs.evolve(without("--security-opt=no-new-privileges"), more=("--security-opt=seccomp=unconfined",)),
+        {"identity": "NoNewPrivs is '0'"},
+    ),
+    "all of Podman's capabilities": (without("--cap-drop=all"), {"capabilities": "CapBnd is"}),
     "shared memory": (without("--ipc=none"), {"mounts": "/dev/shm is", "surroundings": "devices"}),
     "one variable more": (Loose(more=("--env=HTTP_PROXY=http://example.org",)), {"environment": "HTTP_PROXY"}),
     "more files": (Loose(more=("--ulimit=nofile=512:512",)), {"limits": "NOFILE is '512'"}),

@@ -27,6 +27,7 @@ Rows = list[tuple[str, str]]
 @pytest.fixture(scope="module")
 def found(rig: Rig) -> Table:
     """The whole table, measured. It is printed, and written below .state."""
+    rig.prepare()
     rig.up()
     table: dict[tuple[str, str], frozenset[str]] = {}
     for role in WIRING.roles:

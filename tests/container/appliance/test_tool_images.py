@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from bxcore.wire.tools import DenyReason, ToolDenied, ToolResult
-from deploy.local import toolimage
 from tests.container.appliance import bundle, expected, wayout
 from tests.container.appliance.rig import Rig, until
 
@@ -67,12 +66,15 @@ def test_s7_an_image_that_is_loaded_and_not_ours_runs_nothing(running: Rig, name
 
 
 def test_s7_an_image_that_was_removed_runs_nothing_until_it_is_loaded(running: Rig, named: str) -> None:
-    running.appliance.podman("tools", "rmi", "--force", named)
+    podman = running.appliance.podman
+    kept = running.appliance.place.account("tools").storage / "kept.tar"
+    podman("tools", "save", "--quiet", f"--output={kept}", named)
     try:
+        podman("tools", "rmi", "--force", named)
         denied(running)
     finally:
-        with toolimage.built().archive.open("rb") as archive:
-            running.appliance._stores["tools"].need("load", "--quiet", stdin=archive)
+        podman("tools", "load", "--quiet", f"--input={kept}")
+        kept.unlink()
     assert isinstance(running.ask(), ToolResult)
 
 
