@@ -32,7 +32,7 @@ def measure(sizes: Sizes) -> list[Measure]:
             turns = _turns(sizes, ours, theirs)
         # The process side is gone: what it shared would count half.
         memory = _memory(ours.appliance)
-    return [*starts, *_images(), *memory, *turns, *appliancecold.measure(sizes, ours.state)]
+    return [*starts, *_images(), *memory, *turns, *appliancecold.measure(sizes, ours)]
 
 
 # -- from image to ready ----------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class Containers:
             "brokerd": roleconfigs.brokerd(wiring, egress_network=appliance.egress_network),
             "loopd": roleconfigs.loopd(wiring, _SERVED, small_model=False),
         }.items():
-            # Marked as `make appliance` marks them: it writes its own in their place.
+            # Marked as `make appliance` marks them, which later writes its own in their place.
             configs.write(place.etc / f"{role}.toml", text, writer=SPEAKER)
             place.give(wiring.roles[role].config)
 
@@ -133,6 +133,8 @@ def _forget(appliance: Appliance) -> None:
     kept = [appliance.wiring.at(path) for role in appliance.wiring.roles.values() for path in role.keeps]
     for old in (each for directory in (*kept, appliance.place.grants) for each in directory.iterdir()):
         shutil.rmtree(old) if old.is_dir() else old.unlink()
+    for role in appliance.wiring.roles.values():
+        appliance.wiring.at(role.config).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -67,7 +67,7 @@ QUICK = Sizes(
     broker_starts=1,
     denials=100,
     remembered_calls=5,
-    role_starts=2,
+    role_starts=1,
     cold_starts=1,
 )
 
