@@ -45,6 +45,12 @@ class StateMissing(StateUnreadable):
     code = "state_unreadable"
 
 
+class StateDenied(StateUnreadable):
+    """A file of ours that whoever runs this may not read."""
+
+    code = "state_unreadable"
+
+
 class StateInUse(StateError):
     """Another process (or another part of this one) has the file open for appending."""
 
@@ -244,7 +250,8 @@ def lock_directory(path: Path) -> DirectoryLock:
 
 def unreadable(path: Path, error: OSError) -> StateUnreadable:
     """Return the error to raise where reading from `path` gave `error`."""
-    return StateUnreadable(f"{_shown(path)}: {error.strerror or type(error).__name__}")
+    kind = StateDenied if isinstance(error, PermissionError) else StateUnreadable
+    return kind(f"{_shown(path)}: {error.strerror or type(error).__name__}")
 
 
 class AppendFile:

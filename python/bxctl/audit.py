@@ -4,6 +4,7 @@ Reads the log's files itself and changes nothing: it answers while brokerd runs,
 """
 
 import json as jsonlib
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from bxcore import auditfiles, audithead, convert, files
 from bxcore.auditfiles import Progress
 from bxcore.chain import Head, Kept, Report, Verifier
 from bxcore.errors import StateError
-from bxcore.files import StateMissing
+from bxcore.files import StateDenied, StateMissing
 from bxctl import render
 from bxctl.exits import Exit
 from bxctl.render import Ink
@@ -33,8 +34,15 @@ class Log:
     head: Head | None = None
 
 
+class AuditClosed(StateError):
+    """Whoever runs this may not read the log."""
+
+    code = "audit_closed"
+
+
 def verify(world: World, log: Log, *, json: bool) -> int:
     """Verify the whole log and say what was found."""
+    require_open(world, log, "verify")
     kept, where = _kept(world, log)
     report = _report(world, log, kept)
     if json:
@@ -49,6 +57,7 @@ def verify(world: World, log: Log, *, json: bool) -> int:
 
 def head(world: World, log: Log) -> int:
     """Print the head of a log that is whole, to be kept elsewhere."""
+    require_open(world, log, "head")
     kept, _ = _kept(world, log)
     report = _report(world, log, kept)
     if report.broken is not None:
@@ -56,6 +65,17 @@ def head(world: World, log: Log) -> int:
         return Exit.FAILED
     world.screen.line(str(report.head))
     return Exit.OK
+
+
+def require_open(world: World, log: Log, *words: str) -> None:
+    """Raise AuditClosed, with the command to run instead, where this user may not read the log. Before all else."""
+    where = directory(world, log)
+    try:
+        auditfiles.names(where)
+    except StateDenied:
+        elsewhere = [] if log.directory is None else ["--directory", str(where.absolute())]
+        command = world.home.command(shlex.join(["audit", *words, *elsewhere]))
+        raise AuditClosed(f"{where}: is brokerd's alone to read, not this user's; as root: sudo {command}") from None
 
 
 def directory(world: World, log: Log) -> Path:

@@ -49,6 +49,7 @@ def since(text: str, now: Timestamp) -> Timestamp:
 
 def show_list(world: World, log: Log, wanted: Wanted, *, json: bool) -> int:
     """List records, oldest first."""
+    audit.require_open(world, log, "show")
     found: deque[Entry] = deque(maxlen=wanted.limit)
     total = 0
     for entry in _wanted(world, log, wanted):
@@ -72,6 +73,7 @@ def show_list(world: World, log: Log, wanted: Wanted, *, json: bool) -> int:
 
 def show_one(world: World, log: Log, *, seq: int, json: bool) -> int:
     """Show the record `seq` whole, and what else is on record about its call."""
+    audit.require_open(world, log, "show", str(seq))
     number = b"%d" % seq
     about = [entry for entry in _entries(world, log) if number in _numbers(entry)]
     if not any(_numbers(entry)[0] == number for entry in about):

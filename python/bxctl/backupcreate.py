@@ -5,7 +5,6 @@ place as `.DIR.unfinished`, whole and durable before it is moved there; the mani
 the roles'. Memory grows with the number of files, never with their sizes. Specified in docs/backup.md.
 """
 
-import errno
 import json as jsonlib
 import os
 import re
@@ -21,7 +20,7 @@ from bxcore.backupmanifest import AUDIT, ETC, STATE_PARTS, Begin, File, LeftOut
 from bxcore.backupsource import Source, SourceChanged, Wanted
 from bxcore.chain import Report, Verifier
 from bxcore.errors import StateError
-from bxcore.files import NewTree, StateInUse, StateMissing, StateUnreadable
+from bxcore.files import NewTree, StateDenied, StateInUse, StateMissing, StateUnreadable
 from bxctl import VERSION, render
 from bxctl.exits import Exit
 from bxctl.render import Ink
@@ -74,9 +73,7 @@ def create(world: World, directory: Path, *, etc: Path, json: bool, tree: NewTre
     target = _target(world, directory, etc)
     try:
         made = _make(world, target, etc, tree or NewTree())
-    except StateUnreadable as error:
-        if os.strerror(errno.EACCES) not in error.detail:
-            raise
+    except StateDenied as error:
         command = world.home.command(shlex.join(["backup", "create", str(directory)]))
         raise BackupUnreadable(
             f"{error.detail}; each role's files are its own user's, so do this as root: sudo {command}"
