@@ -6,20 +6,18 @@ Labels only ever join: there is no function here that makes one lower.
 from collections.abc import Iterable
 
 from brokerd.call import Labels
-from bxcore.wire.tools import DataClass
-
-_RISING = (DataClass.PUBLIC, DataClass.PRIVATE, DataClass.SECRET)
+from bxcore.wire.tools import RISING, DataClass
 
 
 def limits_for(taint: DataClass) -> tuple[DataClass, ...]:
     """Return every `max_taint` that a session at `taint` does not exceed."""
-    return _RISING[_RISING.index(taint) :]
+    return RISING[RISING.index(taint) :]
 
 
 def highest(classes: Iterable[DataClass]) -> DataClass:
     """Return the most secret of the classes, public where there is none."""
     present = list(classes)
-    return next((data_class for data_class in reversed(_RISING) if data_class in present), DataClass.PUBLIC)
+    return next((data_class for data_class in reversed(RISING) if data_class in present), DataClass.PUBLIC)
 
 
 def joined(first: Labels, second: Labels) -> Labels:

@@ -14,13 +14,11 @@ from pathlib import Path
 from brokerd import labels, ownfile
 from brokerd.call import FRESH, Labels
 from bxcore import brokerfiles
-from bxcore.auditlog import Ended, Record, RunEnding
+from bxcore.auditlog import Ended, Record
 from bxcore.brokerfiles import COMPLETE, MOST_BYTES, VERSION, NewerFile, SessionFile
 from bxcore.errors import BadMessage
 from bxcore.files import Files, StateMissing, StateUnreadable
 from bxcore.ids import SessionId
-
-_RETURNED = {RunEnding.DONE, RunEnding.TOOL_ERROR}
 
 
 class StateNewer(StateUnreadable):
@@ -129,10 +127,7 @@ class SessionStates:
 
 
 def of_records(session: SessionId, records: Iterable[Record]) -> Labels:
-    """Return what the audit log says of a session: from results that went back to it, and from what it was called then.
-
-    A failed call gave back fixed text only, so its own labels raise nothing.
-    """
+    """Return what the audit log says of a session."""
     found = FRESH
     for record in records:
         if isinstance(record, Ended) and record.session == session:
@@ -141,11 +136,9 @@ def of_records(session: SessionId, records: Iterable[Record]) -> Labels:
 
 
 def of_record(record: Ended) -> Labels:
-    """Return what one result on record says of its session: what it was then, and what went back to it."""
-    after = Labels(data_class=record.taint_after, untrusted=record.untrusted_after)
-    if record.ending not in _RETURNED:
-        return after
-    return labels.joined(after, Labels(data_class=record.data_class, untrusted=record.untrusted))
+    """Return what one result on record says of its session."""
+    data_class, untrusted = record.least_labels
+    return Labels(data_class=data_class, untrusted=untrusted)
 
 
 def _labels(session: SessionId, content: bytes) -> Labels:

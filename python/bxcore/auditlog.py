@@ -21,7 +21,7 @@ from bxcore import convert, strictjson, timestamp
 from bxcore.ids import MAX_SAFE_INTEGER, CallId, Hash32, SessionId
 from bxcore.timestamp import DAY_MS, Timestamp
 from bxcore.wire.admin import ApprovalEnding, Verdict
-from bxcore.wire.tools import DataClass, DenyReason
+from bxcore.wire.tools import RISING, DataClass, DenyReason
 
 TAG = "event"
 
@@ -37,6 +37,9 @@ class RunEnding(Enum):
     TOOL_ERROR = "tool_error"
     FAILED = "failed"
     UNKNOWN = "unknown"
+
+
+_RETURNED = {RunEnding.DONE, RunEnding.TOOL_ERROR}
 
 
 class Fault(Enum):
@@ -135,6 +138,17 @@ class Ended:
     untrusted: bool
     taint_after: DataClass
     untrusted_after: bool
+
+    @property
+    def least_labels(self) -> tuple[DataClass, bool]:
+        """What its session has at least since then: what it was said to be, and what went back to it.
+
+        A failed call gave back fixed text only, so its own labels raise nothing.
+        """
+        if self.ending not in _RETURNED:
+            return self.taint_after, self.untrusted_after
+        rank = max(RISING.index(self.taint_after), RISING.index(self.data_class))
+        return RISING[rank], self.untrusted_after or self.untrusted
 
 
 @attrs.frozen(kw_only=True)

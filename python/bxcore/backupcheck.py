@@ -38,10 +38,9 @@ from bxcore.ids import SessionId
 from bxcore.jsonl import Recovery
 from bxcore.sessionrecords import SessionStart
 from bxcore.settings.roles import ROLES
-from bxcore.wire.tools import DataClass
+from bxcore.wire.tools import RISING, DataClass
 
 PIECE = 1024 * 1024
-_RISING = (DataClass.PUBLIC, DataClass.PRIVATE, DataClass.SECRET)
 _HEAD, _CLOCK = f"{BROKER}/{audithead.FILE}", f"{BROKER}/{brokerfiles.CLOCK}"
 _LABELS = f"{BROKER}/{brokerfiles.SESSIONS}"
 
@@ -144,11 +143,15 @@ class _Labels:
 
 
 class Readers:
-    """The readers of the programs on the files of one backup. `report` is there once `findings` has run."""
+    """The readers of the programs on the files of one backup.
+
+    `report`, and `lower`, whether labels were found that are lower than the log, are there once `findings` has run.
+    """
 
     def __init__(self, directory: Path, listed: Manifest, *, progress: Progress | None = None) -> None:
         self._directory, self._listed, self._progress = directory, listed, progress
         self.report: Report | None = None
+        self.lower = False
 
     def findings(self) -> Iterator[Finding]:
         """Yield what the programs would find."""
@@ -198,15 +201,21 @@ class Readers:
         """Each session's labels are at least what the audit log says that they became."""
         mark = f"{_LABELS}/{brokerfiles.COMPLETE}"
         found: dict[SessionId, _Labels] = {}
+        unread: set[SessionId] = set()
         for path in self._paths(_LABELS):
             if path != mark:
                 session = ids.session_id(path.rpartition("/")[2].removesuffix(".json"))
-                yield from self._small(path, partial(_keep, found, session))
+                for fault in self._small(path, partial(_keep, found, session)):
+                    unread.add(session)
+                    yield fault
         if mark not in self._listed.files:
             return  # brokerd computes them from the audit log when it starts
         for session, least in self._recorded().items():
-            has = found.get(session, _Labels(rank=_RISING.index(DataClass.PRIVATE)))
+            if session in unread:
+                continue  # brokerd denies each of its calls
+            has = found.get(session, _Labels(rank=RISING.index(DataClass.PRIVATE)))
             if has.rank < least.rank or has.untrusted < least.untrusted:
+                self.lower = True
                 text = "lower than the audit log says that they became; bxctl broker session ID --rebuild mends it"
                 yield Finding(path=f"{_LABELS}/{session}.json", line=0, text=text, damaged=False)
 
@@ -219,9 +228,9 @@ class Readers:
                     continue
                 record = entry.record
                 if isinstance(record, Ended):
-                    has = least.get(record.session, _Labels())
-                    rank = max(has.rank, _RISING.index(record.taint_after))
-                    least[record.session] = _Labels(rank=rank, untrusted=has.untrusted or record.untrusted_after)
+                    has, (taint, untrusted) = least.get(record.session, _Labels()), record.least_labels
+                    rank = max(has.rank, RISING.index(taint))
+                    least[record.session] = _Labels(rank=rank, untrusted=has.untrusted or untrusted)
         except StateError:
             pass  # told when the log itself was read
         return least
@@ -316,4 +325,4 @@ _RESULT = b'{"event":"result"'
 
 def _keep(found: dict[SessionId, _Labels], session: SessionId, content: bytes) -> None:
     stored = brokerfiles.read_session(session, content)
-    found[session] = _Labels(rank=_RISING.index(stored.taint), untrusted=stored.untrusted)
+    found[session] = _Labels(rank=RISING.index(stored.taint), untrusted=stored.untrusted)

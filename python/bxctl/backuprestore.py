@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from bxcore import backupcopy, regularfile
+from bxcore import backupcopy, brokerfiles, regularfile
 from bxcore.backupmanifest import AUDIT, BROKER, ETC, GRANTS, MEMORY, SESSIONS, File
 from bxcore.errors import StateError
 from bxcore.files import NewTree, StateMissing
@@ -29,6 +29,8 @@ from bxctl.world import World
 _ORDER = (BROKER, SESSIONS, MEMORY, AUDIT)
 _BAR = 30
 _MOST_SETTINGS = 1024 * 1024
+_LABELS_WHOLE = f"{BROKER}/{brokerfiles.SESSIONS}/{brokerfiles.COMPLETE}"
+"""Left out where labels are lower than the log: without it brokerd raises each session to what its log says."""
 
 
 class BackupDamaged(StateError):
@@ -171,7 +173,7 @@ class _Restoring:
         folders = {"": staged}
         self._tree.make_dir(staged)
         for file in self._checked.manifest.files.values():
-            if file.path.startswith(f"{part}/"):
+            if file.path.startswith(f"{part}/") and not (self._checked.lower and file.path == _LABELS_WHOLE):
                 below = file.path.removeprefix(f"{part}/")
                 self._make_below(folders, below.rpartition("/")[0], staged)
                 self._copy(file, staged / below, owner)

@@ -33,12 +33,13 @@ class BackupMissing(StateError):
 
 @attrs.frozen(kw_only=True)
 class Checked:
-    """A backup that was looked at."""
+    """A backup that was looked at. `lower`: labels in it are lower than the audit log in it makes them."""
 
     directory: Path
     manifest: Manifest
     findings: tuple[Finding, ...]
     report: Report | None
+    lower: bool
 
     @property
     def is_damaged(self) -> bool:
@@ -70,7 +71,9 @@ def check(world: World, directory: Path) -> Checked:
     except OSError as error:
         raise BackupMissing(f"{directory}: cannot be read: {error.strerror}") from None
     world.errors.erase()
-    return Checked(directory=directory, manifest=manifest, findings=findings, report=readers.report)
+    return Checked(
+        directory=directory, manifest=manifest, findings=findings, report=readers.report, lower=readers.lower
+    )
 
 
 class _Progress:

@@ -20,6 +20,9 @@ class DataClass(Enum):
     SECRET = "secret"
 
 
+RISING = tuple(DataClass)
+
+
 class DenyReason(Enum):
     """Why policy said no."""
 

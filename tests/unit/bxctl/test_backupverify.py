@@ -9,6 +9,7 @@ import pytest
 
 from bxcore.backupcheck import BackupNewer, BackupUnfinished
 from bxcore.errors import StateError
+from bxcore.ids import SessionId
 from bxctl import backupverify
 from tests.fakes.backedup import SECRET, BackedUp, manifest_lines, seal_manifest
 
@@ -311,13 +312,23 @@ def test_labels_that_are_missing_are_named(tmp_path: Path) -> None:
     assert place.findings(place.create())[0].startswith("broker/sessions/s-2.json: lower than the audit log says")
 
 
+def test_labels_that_are_lower_are_raised_where_such_a_backup_is_restored(tmp_path: Path) -> None:
+    place = home(tmp_path)
+    path = place.home / "broker" / "sessions" / "s-2.json"
+    path.write_bytes(path.read_bytes().replace(b'"secret"', b'"private"'))
+    restored = place.restore(place.create(), accept=True)
+    with place.live(restored) as live:
+        live.assert_labels_hold()
+        assert live.states.labels(SessionId("s-2")) == SECRET
+
+
 def test_without_the_mark_labels_are_not_judged_for_brokerd_makes_them_anew(tmp_path: Path) -> None:
     place = home(tmp_path)
     shutil.rmtree(place.home / "broker" / "sessions")
     directory = place.create()
     assert place.findings(directory) == []
     with place.live(place.restore(directory)) as live:
-        assert live.states.labels(live.store.ids()[0].__class__("s-2")) == SECRET
+        assert live.states.labels(SessionId("s-2")) == SECRET
 
 
 def test_a_tail_that_is_missing_is_found_by_the_head(tmp_path: Path) -> None:
