@@ -139,7 +139,7 @@ def power_off(rig: Rig) -> None:
     until(lambda: not _kill(left()), "nothing of it runs")
     podman.end_leftovers(rig.at("tool-runner"))
     for container in rig.running.values():
-        until(lambda container=container: not container.alive, "its end is seen")  # type: ignore[misc]
+        container._popen.wait()  # not by the launcher, which would clean up
     rig.running.clear()
     for account in accounts:
         podman.end_pause_process(account)
