@@ -11,7 +11,7 @@ import sysconfig
 import tomllib
 from pathlib import Path
 
-from images import closure, contents, layout, oci, table
+from images import bytecode, closure, contents, layout, oci, table
 from images.table import Image
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,7 +24,7 @@ def write(image: Image, output: Path, named_revision: str | None, *, made_by: st
     """Write the archive, whole or not at all. None, after a word to stderr, where something for it is missing."""
     try:
         built = build(image, named_revision or revision(image), made_by=made_by)
-    except (contents.Unbuildable, closure.Missing) as missing:
+    except (contents.Unbuildable, closure.Missing, bytecode.Uncompilable) as missing:
         print(f"image of {image.name}: {missing}", file=sys.stderr)
         return None
     partial = output.with_name(f"{output.name}.{os.getpid()}")
@@ -37,7 +37,7 @@ def write(image: Image, output: Path, named_revision: str | None, *, made_by: st
 
 
 def build(image: Image, named_revision: str, *, made_by: str) -> oci.Built:
-    """Return the image. Raises contents.Unbuildable, closure.Missing."""
+    """Return the image. Raises contents.Unbuildable, closure.Missing, bytecode.Uncompilable."""
     settings = oci.Settings(
         repository=image.repository,
         # brokerd names the tools by their ID; a role is named by its content.

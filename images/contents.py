@@ -2,22 +2,20 @@
 
 Reads: the interpreter that runs this, its standard library, the Python packages, the shared libraries that these need,
 our package and what it imports; where the image has them, busybox, the CA bundle and the time zones. Runs `ldd` on
-files of the interpreter's own. Invariant: every Python file comes with compiled code that is never checked against it.
+files of the interpreter's own. Invariant: every Python file comes with compiled code (bytecode.py).
 """
 
 import importlib.util
-import marshal
 import os
 import platform
 import re
-import struct
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from images import closure, elf, layout, stdlib, zones
+from images import bytecode, closure, elf, layout, stdlib, zones
 from images.oci import Directory, Entry, File, Link
 from images.table import Image
 
@@ -38,7 +36,6 @@ _CA_BUNDLES = (
 _TIME_ZONES = (Path("/usr/share/zoneinfo/Etc/UTC"),)
 _LATE = ("libgcc_s.so.1",)  # by pthread_exit, which ends a process that exits while a daemon thread runs
 _LIBRARY = re.compile(r"^\s+(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
-_UNCHECKED_HASH = struct.pack("<I", 0b01)  # the flags of PEP 552: a hash stands here, and nobody compares it
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -193,14 +190,13 @@ def _file(path: Path) -> File:
 
 
 def _compiled(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Add to each Python file its compiled code: nothing can be written in a container, and compiling takes time.
-
-    A hash of the source instead of its time, so that the bytes are the same each time, and never checked.
-    """
+    """Add to each Python file its compiled code: nothing can be written in a container, and compiling takes time."""
+    sources = {
+        f"/{path}": entry.content for path, entry in entries.items() if isinstance(entry, File) and path.endswith(".py")
+    }
     found = dict(entries)
-    for path, entry in sorted(entries.items()):
-        if isinstance(entry, File) and path.endswith(".py"):
-            code = compile(entry.content, f"/{path}", "exec", dont_inherit=True, optimize=0)
-            head = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(entry.content)
-            found[importlib.util.cache_from_source(path)] = File(head + marshal.dumps(code))
+    for source, content in bytecode.compiled(sources).items():
+        # Said, or the name would follow how this process was started.
+        compiled = importlib.util.cache_from_source(source.removeprefix("/"), optimization="")
+        found[compiled] = File(content)
     return found

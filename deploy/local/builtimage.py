@@ -59,7 +59,7 @@ def fingerprint(image: Image, revision: str) -> str:
 
 
 def run(script: Sequence[str], archive: Path, revision: str) -> str:
-    """Build in a process of its own: what compiled code looks like depends a little on what else the process holds."""
+    """Build in a process of its own, whose memory goes with it. Returns what it printed. Raises Refusal."""
     program = os.fspath(plan.ROOT / "images" / script[0])
     argv = [sys.executable, "-P", "-s", program, *script[1:], "--output", os.fspath(archive), "--revision", revision]
     ended = subprocess.run(
