@@ -139,6 +139,7 @@ def power_off(rig: Rig) -> None:
     until(lambda: not _kill(left()), "nothing of it runs")
     podman.end_leftovers(rig.at("tool-runner"))
     for container in rig.running.values():
+        os.killpg(container.pid, signal.SIGKILL)
         container._popen.wait()  # not by the launcher, which would clean up
     rig.running.clear()
     for account in accounts:
