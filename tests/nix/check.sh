@@ -23,9 +23,7 @@ build-users-group =
 fsync-metadata = false
 sandbox = false"
 
-while IFS= read -r -d '' file; do
-    nix-instantiate --parse "$file" >/dev/null
-done < <(find . -name .state -prune -o -name '*.nix' -print0)
+find . -name .state -prune -o -name '*.nix' -exec nix-instantiate --parse {} + >/dev/null
 
 # What the flake may read. Nix itself would take the tracked files.
 cp -r --parents flake.nix flake.lock pyproject.toml poetry.lock nix python images deploy/example tests/nix "$source"

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ needs_nix = pytest.mark.skipif(
     shutil.which("nix-instantiate") is None, reason="Nix is not installed; make gate brings it"
 )
 
+Said = Mapping[str, Any]
+
 UPSTREAM = "http://192.0.2.7:8080"
-GOOD: Mapping[str, Any] = {"enable": True, "owners": ["alice"], "upstream": UPSTREAM}
+GOOD: Said = {"enable": True, "owners": ["alice"], "upstream": UPSTREAM}
 """The least that a configuration has to say."""
 
-ALICE: Mapping[str, Any] = {"users": {"users": {"alice": {"isNormalUser": True, "uid": 1000}}}}
+ALICE: Said = {"users": {"users": {"alice": {"isNormalUser": True, "uid": 1000}}}}
 
 
 @attrs.frozen
@@ -42,15 +44,20 @@ class Evaluated:
         return self.config["systemd"]["services"][name]
 
 
-def evaluate(said: Mapping[str, Any], *, machine: Mapping[str, Any] | None = None, nix: Path = NIX) -> Evaluated:
+def evaluate(said: Said, *, machine: Said | None = None, nix: Path = NIX) -> Evaluated:
     """Evaluate the module for `said`, on a machine that has alice and what `machine` says besides."""
-    found = expression(
-        HERE / "evaluate.nix",
-        said=json.dumps(said),
-        machine=json.dumps(_merged(ALICE, machine or {})),
-        nix=str(nix),
-    )
-    return Evaluated(refused=tuple(found["refused"]), config=found["config"], texts=found["texts"])
+    (found,) = evaluate_each([(said, machine or {})], nix=nix)
+    return found
+
+
+def evaluate_each(cases: Iterable[tuple[Said, Said]], *, nix: Path = NIX) -> list[Evaluated]:
+    """Evaluate the module for each (said, machine), all of them in one run of Nix."""
+    arguments = [
+        {"said": json.dumps(said), "machine": json.dumps(_merged(ALICE, machine)), "nix": str(nix)}
+        for said, machine in cases
+    ]
+    found = expression(HERE / "evaluations.nix", cases=json.dumps(arguments))
+    return [Evaluated(refused=tuple(each["refused"]), config=each["config"], texts=each["texts"]) for each in found]
 
 
 def expression(file: Path, **arguments: str) -> Any:

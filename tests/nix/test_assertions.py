@@ -2,15 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
-from tests.nix.evaluation import GOOD, NIX, evaluate, expression, needs_nix
+from tests.nix.evaluation import GOOD, NIX, Evaluated, Said, evaluate, evaluate_each, expression, needs_nix
 
 pytestmark = needs_nix
-
-Said = Mapping[str, Any]
 
 UNITS_OWN = "/tmp"
 """Each unit has one of its own."""
@@ -95,19 +92,6 @@ MACHINES: dict[str, tuple[Said, str]] = {
 }
 
 
-@pytest.mark.parametrize(("said", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_bad_configuration_is_refused_with_a_word_on_what_to_do(said: Said, message: str) -> None:
-    refused = evaluate({**GOOD, **said}).refused
-    assert [each for each in refused if message in each], refused
-    assert all(each.startswith("services.boxmaker.") for each in refused)
-
-
-@pytest.mark.parametrize(("machine", "message"), MACHINES.values(), ids=MACHINES.keys())
-def test_a_machine_that_cannot_hold_it_is_refused(machine: Said, message: str) -> None:
-    refused = evaluate(GOOD, machine=machine).refused
-    assert [each for each in refused if message in each], refused
-
-
 ACCEPTED: dict[str, Said] = {
     "the least": {},
     "a socket": {"upstream": "unix:/srv/model/model.sock"},
@@ -123,10 +107,39 @@ ACCEPTED: dict[str, Said] = {
 }
 
 
-@pytest.mark.parametrize("said", ACCEPTED.values(), ids=ACCEPTED.keys())
-def test_a_good_configuration_is_refused_nothing(said: Said) -> None:
-    machine = {"users": {"users": {"root": {"uid": 0}}}}
-    assert evaluate({**GOOD, **said}, machine=machine).refused == ()
+WITH_ROOT: Said = {"users": {"users": {"root": {"uid": 0}}}}
+
+
+@pytest.fixture(scope="module")
+def evaluated() -> Mapping[str, Evaluated]:
+    """Every case above, by its name."""
+    cases = {
+        **{name: ({**GOOD, **said}, {}) for name, (said, _) in REFUSED.items()},
+        **{name: (GOOD, machine) for name, (machine, _) in MACHINES.items()},
+        **{name: ({**GOOD, **said}, WITH_ROOT) for name, said in ACCEPTED.items()},
+    }
+    assert len(cases) == len(REFUSED) + len(MACHINES) + len(ACCEPTED)
+    return dict(zip(cases, evaluate_each(cases.values()), strict=True))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_bad_configuration_is_refused_with_a_word_on_what_to_do(
+    evaluated: Mapping[str, Evaluated], name: str
+) -> None:
+    refused, message = evaluated[name].refused, REFUSED[name][1]
+    assert [each for each in refused if message in each], refused
+    assert all(each.startswith("services.boxmaker.") for each in refused)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_that_cannot_hold_it_is_refused(evaluated: Mapping[str, Evaluated], name: str) -> None:
+    refused, message = evaluated[name].refused, MACHINES[name][1]
+    assert [each for each in refused if message in each], refused
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_a_good_configuration_is_refused_nothing(evaluated: Mapping[str, Evaluated], name: str) -> None:
+    assert evaluated[name].refused == ()
 
 
 def test_the_example_machine_is_refused_nothing() -> None:

@@ -9,7 +9,7 @@ from bxcore import convert, wiring
 from bxcore.wiring import Wiring
 from deploy.appliance import roleplan
 from deploy.appliance.roleplan import Settings
-from tests.nix.evaluation import GOOD, NIX, UPSTREAM, Evaluated, evaluate, expression, needs_nix
+from tests.nix.evaluation import GOOD, NIX, UPSTREAM, Evaluated, Said, evaluate, evaluate_each, expression, needs_nix
 
 pytestmark = needs_nix
 
@@ -75,8 +75,9 @@ def test_there_is_a_container_for_each_role_and_no_other(good: Evaluated) -> Non
 
 
 def test_inv_1_loopd_has_no_network_whatever_is_said() -> None:
-    for said in ({}, {"network": "host"}, {"upstream": "unix:/srv/model/model.sock"}):
-        options = evaluate({**GOOD, **said}).container("bx-loopd")["extraOptions"]
+    saids: list[Said] = [{}, {"network": "host"}, {"upstream": "unix:/srv/model/model.sock"}]
+    for evaluated in evaluate_each(({**GOOD, **said}, {}) for said in saids):
+        options = evaluated.container("bx-loopd")["extraOptions"]
         assert [option for option in options if option.startswith("--network")] == ["--network=none"]
 
 
