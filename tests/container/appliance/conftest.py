@@ -61,4 +61,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("isolation rows that were NOT RUN here", sep="!", red=True)
         for name in not_run:
             terminalreporter.line(name)
-        terminalreporter.line(f"{len(not_run)} NOT RUN: they need root, users of their own, and ids for containers")
+        terminalreporter.line(f"{len(not_run)} NOT RUN: each needs what this host or user lacks (-ra says what)")
