@@ -22,14 +22,7 @@
       eachSystem =
         f: genAttrs [ "x86_64-linux" "aarch64-linux" ] (system: f nixpkgs.legacyPackages.${system});
 
-      built = eachSystem (
-        pkgs:
-        import ./nix/packages.nix {
-          inherit pkgs poetry2nix;
-          # For the images' labels. A tree with changes has a name of its own, or none.
-          revision = self.rev or self.dirtyRev or "unknown";
-        }
-      );
+      built = eachSystem (pkgs: import ./nix/packages.nix { inherit pkgs poetry2nix; });
     in
     {
       # bxctl, an image for each role, the tools' image and its ID.

@@ -9,7 +9,6 @@
   # A directory of the installed Python packages of poetry.lock's main group.
   sitePackages,
   version,
-  revision,
 }:
 let
   inherit (pkgs) lib;
@@ -65,6 +64,16 @@ let
             program
           ];
     };
+
+  # For the label: a hash of what decides the contents. A flake knows no commit but the newest, and with that in its
+  # label every image would be another one after every commit, and every role start anew.
+  revisionOf =
+    name:
+    let
+      source = builtins.unsafeDiscardStringContext (sourceOf (programOf name));
+      hash = builtins.hashString "sha256" "${source} ${builtins.hashFile "sha256" ../poetry.lock}";
+    in
+    "source-${builtins.substring 0 40 hash}";
 
   programOf = name: table.${name}.program or name;
   has = name: what: table.${name}.${what} or false;
@@ -123,7 +132,7 @@ let
     Labels = {
       "org.opencontainers.image.title" = table.${name}.title;
       "org.opencontainers.image.version" = version;
-      "org.opencontainers.image.revision" = revision;
+      "org.opencontainers.image.revision" = revisionOf name;
     };
   };
 

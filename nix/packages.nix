@@ -5,7 +5,6 @@
 {
   pkgs,
   poetry2nix,
-  revision,
 }:
 let
   inherit (pkgs) lib;
@@ -59,7 +58,7 @@ in
     bxctl = application;
   }
   // import ./images.nix {
-    inherit pkgs revision;
+    inherit pkgs;
     inherit (project) version;
     python = pkgs.python313;
     sitePackages = "${environment}/${pkgs.python313.sitePackages}";

@@ -1,16 +1,18 @@
-# What nix/images.nix asks dockerTools for, for tests/nix/test_images.py.
+# What nix/images.nix asks dockerTools for, for tests/nix/test_images.py. `nix`: the nix/ directory.
+{
+  nix,
+}:
 let
   lib = import ./stub-nixpkgs/lib.nix;
   pkgs = import ./stub-nixpkgs/pkgs.nix {
     inherit lib;
     system = "x86_64-linux";
   };
-  made = import ../../nix/images.nix {
+  made = import (/. + nix + "/images.nix") {
     inherit pkgs;
     python = pkgs.python313;
     sitePackages = "/nix/store/site-packages";
     version = "1.2.3";
-    revision = "abc";
   };
   images = lib.filterAttrs (_: image: image ? imageName) made;
 in
