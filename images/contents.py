@@ -13,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from images import bytecode, closure, elf, layout, stdlib, zones
@@ -50,19 +51,34 @@ def architecture() -> str:
     return _ARCHITECTURES[machine]
 
 
-def tree(image: Image, python: Path, packages: Path) -> dict[str, Entry]:
-    """Return the whole image. `python` holds our packages, `packages` the installed ones."""
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where the parts of an image lie that are no Python code. None: where Debian has them."""
+
+    busybox: Path | None = None
+    certificates: Path | None = None
+    time_zones: Path | None = None
+
+
+DEBIAN = Places()
+
+
+def tree(image: Image, python: Path, packages: Path, places: Places = DEBIAN) -> dict[str, Entry]:
+    """Return the whole image. `python` holds our packages, `packages` the installed ones.
+
+    Raises Unbuildable, closure.Missing, bytecode.Uncompilable.
+    """
     found: dict[str, Entry] = {path: Directory() for path in layout.MOUNT_POINTS}
     found |= {path: File(b"") for path in layout.MOUNT_FILES}
     found |= {path: Link(target) for path, target in layout.links(image).items()}
     found |= {path: File(text.encode()) for path, text in layout.texts(image).items()}
     if image.shell:
         found[layout.SCRATCH] = Directory(everyone=True)
-        found[f"{layout.PROGRAMS}/busybox"] = File(_static(busybox()), runs=True)
+        found[f"{layout.PROGRAMS}/busybox"] = File(_static(places.busybox or busybox()), runs=True)
     if image.certificates:
-        found[layout.CA_BUNDLE] = File(ca_bundle().read_bytes())
+        found[layout.CA_BUNDLE] = File((places.certificates or ca_bundle()).read_bytes())
     if image.time_zones:
-        found |= zones.entries(time_zones())
+        found |= zones.entries(places.time_zones or time_zones())
     code = {**_library_files(image), **_installed(image, python, packages), **_ours(python, image.program)}
     found |= _interpreter(list(code.values()))
     found |= {f"{PACKAGES}/{name}": _file(path) for name, path in code.items()}

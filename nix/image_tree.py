@@ -8,7 +8,6 @@ to the libraries that lie in the image, and makes an image of the directory.
 """
 
 import argparse
-import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,22 +43,14 @@ def entries(
     image: "Image", packages: Path, busybox: Path | None, certificates: Path | None, zones: Path | None
 ) -> "Mapping[str, Entry]":
     """Return the whole image. What is not code would be looked for where Debian has it, so it comes from the caller."""
-    from images import contents, layout
-    from images import zones as timezones
-    from images.oci import Directory, File, Link
+    from images import contents
 
-    code = dataclasses.replace(image, shell=False, certificates=False, time_zones=False)
-    found = contents.tree(code, ROOT / "python", packages)
-    found |= {path: Link(target) for path, target in layout.links(image).items()}
-    found |= {path: File(text.encode()) for path, text in layout.texts(image).items()}
-    if image.shell:
-        found[layout.SCRATCH] = Directory(everyone=True)
-        found[f"{layout.PROGRAMS}/busybox"] = File(_named(busybox, "--busybox").read_bytes(), runs=True)
-    if image.certificates:
-        found[layout.CA_BUNDLE] = File(_named(certificates, "--certificates").read_bytes())
-    if image.time_zones:
-        found |= timezones.entries(_named(zones, "--zones").resolve())
-    return found
+    places = contents.Places(
+        busybox=_named(busybox, "--busybox") if image.shell else None,
+        certificates=_named(certificates, "--certificates") if image.certificates else None,
+        time_zones=_named(zones, "--zones").resolve() if image.time_zones else None,
+    )
+    return contents.tree(image, ROOT / "python", packages, places)
 
 
 def write(tree: "Mapping[str, Entry]", output: Path) -> None:
