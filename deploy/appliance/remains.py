@@ -1,6 +1,6 @@
 """What a party's Podman leaves when it ends, and its end: containers, and the processes that keep them.
 
-Invariant: only processes whose command lines name this party's own directories are touched.
+Invariant: only processes whose command lines or environments name this party's own directories are touched.
 """
 
 import os
@@ -14,6 +14,7 @@ from deploy.local.podman import Account, Podman
 
 _PATIENCE_SECONDS = 3.0
 _LOOK_SECONDS = 0.01
+_PAUSE = b"catatonit\0-P\0"
 
 
 def clear(store: Podman[Account]) -> None:
@@ -23,24 +24,37 @@ def clear(store: Podman[Account]) -> None:
     podman.end_pause_process(store.place)
     until = time.monotonic() + _PATIENCE_SECONDS
     while found := list(processes(store.place)):
-        if time.monotonic() > until:
-            for number in found:
+        for number in found:
+            # Those that only keep namespaces wait for nothing.
+            if time.monotonic() > until or _is_pause(number):
                 _kill(number)
         time.sleep(_LOOK_SECONDS)
 
 
 def processes(account: Account) -> Iterator[int]:
-    """Yield the processes of this party's user that name its directories."""
+    """Yield the processes of this party's user that name its directories, on their command line or around it.
+
+    A killed Podman's pause process has them in its environment alone, and its number in no file once another has begun.
+    """
     directories = (os.fsencode(account.storage), os.fsencode(account.runtime))
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            ours = entry.stat().st_uid == account.user.uid and (entry / "cmdline").read_bytes()
+            if entry.stat().st_uid != account.user.uid:
+                continue
+            told = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
         except OSError:
-            continue  # ended meanwhile
-        if ours and any(directory in ours for directory in directories):
+            continue  # ended meanwhile, or closed to us
+        if any(directory in told for directory in directories):
             yield int(entry.name)
+
+
+def _is_pause(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes() == _PAUSE
+    except OSError:
+        return False  # ended meanwhile
 
 
 def _kill(number: int) -> None:
