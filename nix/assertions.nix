@@ -105,6 +105,8 @@ let
         home
         etc
       ]
+      # What a person's session has there: the bus, a display.
+      || is "/run/user(/[0-9]+)?" directory
       # Units have a /tmp of their own, and of this one nothing.
       || any (place: within place directory) [
         "/tmp"
@@ -146,10 +148,19 @@ let
     )
   ];
 
-  # A folder at, above or below one of these would replace a part of brokerd's own image, or of the unit's /tmp.
+  # A folder at, above or below one of these would replace a part of brokerd's own image, or of the unit's /tmp. All
+  # of OWN in images/layout.py is among them, which a test compares.
   imagesOwn = [
     "/bin"
     "/dev"
+    "/etc/group"
+    "/etc/hostname"
+    "/etc/hosts"
+    "/etc/mtab"
+    "/etc/nsswitch.conf"
+    "/etc/passwd"
+    "/etc/resolv.conf"
+    "/etc/ssl"
     "/lib"
     "/lib64"
     "/nix"

@@ -1,4 +1,4 @@
-# The options of services.boxmaker. What reads each of them: nix/settings.nix, nix/containers.nix, nix/module.nix.
+# The options of services.boxmaker. What reads each of them: nix/settings.nix, nix/roleplan.nix, nix/units.nix, nix/module.nix.
 # An option that nothing reads does not stand here; Mattermost and memory get theirs with their roles.
 { lib, wiring }:
 let

@@ -15,8 +15,12 @@ from bxcore.wiring import Wiring
 from deploy.appliance import roleplan
 from deploy.local.refusal import Refusal
 from deploy.quadlet import unitfile
+from images import layout
 
 _HEAD = "What deploy/quadlet/install was told; run it again with other options to change this."
+_SESSIONS = Path("/run/user")
+_SHARED = frozenset(map(Path, ("/home", "/media", "/mnt", "/opt", "/root", "/run/user", "/srv", "/var/tmp")))  # noqa: S108  # named, not used
+"""Where many people's things lie, beside what holds a part of an image."""
 _LOOPBACK = re.compile(r"http://(?:127\.0\.0\.1|\[::1\]|localhost)(?::(\d+))?/?")
 
 
@@ -73,14 +77,35 @@ def text(answers: Answers) -> str:
     return tomlkit.dumps(document)
 
 
-def check(answers: Answers) -> None:
-    """Raise Refusal for what no unit and no settings file can hold."""
+def check(answers: Answers, wiring: Wiring) -> None:
+    """Raise Refusal for what no unit and no settings file can hold, and for folders that no container may see."""
     if answers.n_ctx < 1 or answers.slots < 1:
         raise Refusal("--n-ctx and --slots are numbers from 1")
     for folder in answers.grants:
         _mountable("--grant", folder)
+        _grantable(folder, wiring)
     if directory := roleplan.socket_directory(answers.upstream):
         _mountable("--upstream", directory)
+        _of_the_socket_alone(directory, wiring)
+
+
+def _grantable(folder: Path, wiring: Wiring) -> None:
+    """Raise Refusal for a folder that would take the place of a part of brokerd's image, or that no tool may see."""
+    for closed in (*map(Path, layout.OWN), wiring.at("home"), wiring.at("etc")):
+        if any(_meet(one, closed) for one in (folder, folder.resolve())):
+            raise Refusal(f"--grant: {folder} is, holds or lies in {closed}, which is Boxmaker's or the images' own")
+
+
+def _of_the_socket_alone(directory: Path, wiring: Wiring) -> None:
+    """Raise Refusal for a directory that holds more than a model server's socket: inferproxy would see it whole."""
+    for one in (directory, directory.resolve()):
+        shared = one in _SHARED or one.parent == _SESSIONS or any(Path(own).is_relative_to(one) for own in layout.OWN)
+        if shared or any(_meet(one, wiring.at(ours)) for ours in ("home", "etc")):
+            raise Refusal(f"--upstream: inferproxy would see all of {one}; give the socket a directory of its own")
+
+
+def _meet(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def _mountable(option: str, folder: Path) -> None:

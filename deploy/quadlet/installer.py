@@ -30,6 +30,8 @@ def main(argv: Sequence[str], *, built: "Callable[[Wiring], Images] | None" = No
     `built` builds the images.
     """
     given = _parser().parse_args(argv)
+    # Roles and the owner read most of what is made here; a root with another mask would shut them out.
+    os.umask(0o022)
     wiring = wiring_file.load(ROOT / "nix" / "roles.json")
     root = given.root.absolute()
     try:
@@ -110,7 +112,7 @@ def _refuse(wiring: Wiring, root: Path, told: Answers, *, check: bool) -> None:
             reasons.append("only root can install; --check shows what would be done, and --root DIR does it in there")
     upstream.check(told.upstream)
     ownerprogram.interpreter()
-    answers.check(told)
+    answers.check(told, wiring)
     if reasons:
         raise Refusal("nothing was changed, since\n" + "\n".join(f"  - {reason}" for reason in reasons))
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from images import layout
 from tests.nix.evaluation import GOOD, NIX, Evaluated, Said, evaluate, evaluate_each, expression, needs_nix
 
 pytestmark = needs_nix
@@ -22,6 +23,7 @@ REFUSED: dict[str, tuple[Said, str]] = {
     "a relative socket": ({"upstream": "unix:model.sock"}, "name its socket by an absolute path"),
     "a socket through ..": ({"upstream": "unix:/srv/../run/model.sock"}, "name its socket by an absolute path"),
     "a socket in a shared directory": ({"upstream": "unix:/run/model.sock"}, "a directory of its own"),
+    "a socket of a session": ({"upstream": "unix:/run/user/1000/model.sock"}, "a directory of its own"),
     "a socket in /tmp": ({"upstream": f"unix:{UNITS_OWN}/model/model.sock"}, "a directory of its own"),
     "a socket at the root": ({"upstream": "unix:/model.sock"}, "a directory of its own"),
     "a socket in the state": ({"upstream": "unix:/var/lib/boxmaker/run/model.sock"}, "a directory of its own"),
@@ -140,6 +142,11 @@ def test_a_machine_that_cannot_hold_it_is_refused(evaluated: Mapping[str, Evalua
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_a_good_configuration_is_refused_nothing(evaluated: Mapping[str, Evaluated], name: str) -> None:
     assert evaluated[name].refused == ()
+
+
+def test_no_place_of_the_images_own_can_be_granted() -> None:
+    refused = evaluate({**GOOD, "grantedPaths": list(layout.OWN)}).refused
+    assert [path for path in layout.OWN if not any(f": {path} would cover" in each for each in refused)] == []
 
 
 def test_the_example_machine_is_refused_nothing() -> None:

@@ -122,27 +122,56 @@ def test_a_first_installation_has_to_be_told(tmp_path: Path) -> None:
         answers.joined(tmp_path / "none", grants=(), **NOT_ASKED)
 
 
-@pytest.mark.parametrize("name", ["gone", "a b", "a,b", "a:b", "a%h", "file"])
-def test_a_folder_that_cannot_be_granted_is_refused(tmp_path: Path, name: str) -> None:
+UNFIT = {
+    "gone": "no directory", "file": "no directory", "a b": "a unit cannot hold", "a%h": "a unit cannot hold",
+    "a,b": "a comma", "a:b": "a colon",
+}  # fmt: skip
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """A place with folders of these names, but for the first."""
     (tmp_path / "file").write_text("")
-    if name not in ("gone", "file"):
+    for name in UNFIT.keys() - {"gone", "file"}:
         (tmp_path / name).mkdir()
-    with pytest.raises(Refusal, match="--grant"):
-        answers.check(attrs.evolve(TOLD, grants=(tmp_path / name,)))
+    return tmp_path
 
 
-def test_a_servers_socket_that_cannot_be_mounted_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a b").mkdir()
-    answers.check(attrs.evolve(TOLD, upstream=f"unix:{tmp_path}/model.sock"))
-    for directory in ("a b", "gone"):
-        with pytest.raises(Refusal, match="--upstream"):
-            answers.check(attrs.evolve(TOLD, upstream=f"unix:{tmp_path}/{directory}/model.sock"))
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_folder_that_cannot_be_mounted_is_refused(folders: Path, name: str) -> None:
+    with pytest.raises(Refusal, match=f"--grant.*{UNFIT[name]}"):
+        answers.check(attrs.evolve(TOLD, grants=(folders / name,)), WIRING)
+    if UNFIT[name] != "no directory":
+        with pytest.raises(Refusal, match=f"--upstream.*{UNFIT[name]}"):
+            answers.check(attrs.evolve(TOLD, upstream=f"unix:{folders / name}/model.sock"), WIRING)
+
+
+def test_what_is_boxmakers_or_the_images_own_is_not_granted(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/usr")
+    moved = WIRING.moved(home=tmp_path / "home", etc=Path("/etc/boxmaker"))
+    inside = moved.at("home/audit")
+    inside.mkdir(parents=True)
+    answers.check(attrs.evolve(TOLD, grants=(Path("/usr/share"), Path("/var/lib"))), moved)
+    for folder in (Path("/"), Path("/usr"), Path("/etc"), Path("/proc/self"), inside, tmp_path / "link"):
+        with pytest.raises(Refusal, match="Boxmaker's or the images' own"):
+            answers.check(attrs.evolve(TOLD, grants=(folder,)), moved)
+
+
+def test_a_servers_socket_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/run")
+    (tmp_path / "home" / "run").mkdir(parents=True)
+    moved = WIRING.moved(home=tmp_path / "home", etc=Path("/etc/boxmaker"))
+    (tmp_path / "model").mkdir()
+    answers.check(attrs.evolve(TOLD, upstream=f"unix:{tmp_path}/model/model.sock"), moved)
+    for directory in ("", "/run", "/tmp", "/home", "/usr", tmp_path, tmp_path / "home" / "run", tmp_path / "link"):
+        with pytest.raises(Refusal, match="a directory of its own"):
+            answers.check(attrs.evolve(TOLD, upstream=f"unix:{directory}/model.sock"), moved)
 
 
 @pytest.mark.parametrize(("n_ctx", "slots"), [(0, 1), (1, 0), (1, -1)])
 def test_a_server_without_room_is_refused(n_ctx: int, slots: int) -> None:
     with pytest.raises(Refusal, match="numbers from 1"):
-        answers.check(attrs.evolve(TOLD, n_ctx=n_ctx, slots=slots))
+        answers.check(attrs.evolve(TOLD, n_ctx=n_ctx, slots=slots), WIRING)
 
 
 def test_ids_for_containers_are_given_above_everybodys() -> None:

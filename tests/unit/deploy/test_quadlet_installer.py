@@ -159,6 +159,19 @@ def test_the_owners_bxctl_runs_without_this_checkout(root: Path, install: Callab
     assert "Traceback" not in told.stderr
 
 
+def test_a_root_with_a_narrow_mask_shuts_nobody_out(root: Path, install: Callable[..., int]) -> None:
+    shutil.rmtree(root / "usr")
+    before = os.umask(0o077)
+    try:
+        assert install(*OPTIONS) == 0
+    finally:
+        os.umask(before)
+    made = [root / "etc/containers/systemd/users/2101", root / "usr/local/lib/boxmaker/bxctl"]
+    for path in (*made, *made[1].rglob("*"), *(above for one in made for above in one.relative_to(root).parents)):
+        wanted = 0o055 if (root / path).is_dir() else 0o044
+        assert (root / path).stat().st_mode & wanted == wanted, path
+
+
 def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
     return {str(p.relative_to(root)): (p.stat().st_mtime_ns, p.read_bytes()) for p in root.rglob("*") if p.is_file()}
 
