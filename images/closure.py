@@ -37,9 +37,16 @@ def modules(python: Path, program: str) -> dict[str, Path]:
 
 
 def data(python: Path, program: str) -> list[Path]:
-    """Return the program's files that are no modules, a text that it reads for example."""
-    found = sorted(path for path in (python / program).rglob("*") if path.is_file())
-    return [path for path in found if path.suffix not in (".py", ".pyc")]
+    """Return the program's files that are no modules, a text that it reads for example.
+
+    Hidden ones are an editor's, or hold what its owner would not give away.
+    """
+    found = {path.relative_to(python): path for path in sorted((python / program).rglob("*")) if path.is_file()}
+    return [
+        path
+        for name, path in found.items()
+        if path.suffix not in (".py", ".pyc") and not any(part.startswith(".") for part in name.parts)
+    ]
 
 
 def stated(image: Image, python: Path, packages: Path) -> list[metadata.Distribution]:

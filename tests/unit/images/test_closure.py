@@ -48,9 +48,10 @@ def test_another_role_is_none_of_its_modules(tmp_path: Path) -> None:
     assert set(closure.modules(python, "toolkit")) == {"toolkit", "toolkit.a"}
 
 
-def test_a_text_that_the_program_reads_comes_along(tmp_path: Path) -> None:
+def test_a_text_that_the_program_reads_comes_along_and_no_hidden_file(tmp_path: Path) -> None:
     python = checkout(tmp_path, toolkit__a="")
     (python / "toolkit" / "words.md").touch()
+    (python / "toolkit" / ".env").touch()
     (python / "toolkit" / "__pycache__").mkdir()
     (python / "toolkit" / "__pycache__" / "a.pyc").touch()
     assert closure.data(python, "toolkit") == [python / "toolkit" / "words.md"]
