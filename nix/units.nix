@@ -69,6 +69,8 @@ let
         # Orders the start; who is away later is waited for by the roles themselves, so nobody is stopped with another.
         after = before ++ lib.optional networked "network.target";
         wants = before;
+        # However often: a role that waits for something ends as often as it takes.
+        startLimitIntervalSec = 0;
         restartTriggers = restartTriggers name;
         serviceConfig =
           hardening
@@ -99,6 +101,7 @@ in
       requires = [ "${toolUnit}.socket" ];
       after = [ "${toolUnit}.socket" ];
       wantedBy = [ "multi-user.target" ];
+      startLimitIntervalSec = 0;
       serviceConfig = hardening // {
         Type = "exec";
         User = toolUnit;

@@ -25,8 +25,8 @@ _LOCAL = (
 # loopd is ready when its self-test has passed, which a busy model server delays; brokerd when its audit log is checked.
 _START_SECONDS = 900
 _STOP_SECONDS = 20
-# 74 and 78 say that the owner has to look first (bxcore/daemon.py).
-_FOR_THE_OWNER = "74 78"
+FOR_THE_OWNER = "74 78"
+"""The exit codes after which the owner has to look first (bxcore/daemon.py): no role starts again by itself."""
 
 
 def unit_name(role: str) -> str:
@@ -95,7 +95,7 @@ def _role_unit(wiring: Wiring, name: str) -> str:
                 # Roles may start in any order: each waits for the others, and no user's units know another user's.
                 ("Restart", "always"),
                 ("RestartSec", "2"),
-                ("RestartPreventExitStatus", _FOR_THE_OWNER),
+                ("RestartPreventExitStatus", FOR_THE_OWNER),
                 ("TimeoutStartSec", str(_START_SECONDS)),
                 ("TimeoutStopSec", str(_STOP_SECONDS + 10)),
             ],

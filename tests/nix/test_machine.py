@@ -8,6 +8,7 @@ import pytest
 
 from bxcore import wiring
 from bxcore.wiring import Directory
+from deploy.quadlet import hostfiles
 from tests.nix.evaluation import GOOD, HERE, NIX, Evaluated, evaluate, needs_nix, run
 
 pytestmark = needs_nix
@@ -132,6 +133,15 @@ def test_a_role_starts_after_whom_it_calls_and_is_not_stopped_with_it(good: Eval
         assert sorted(unit["wants"]) == units
         assert set(units) <= set(unit["after"])
         assert "requires" not in unit
+
+
+def test_a_role_starts_again_however_often_unless_the_owner_has_to_look(good: Evaluated) -> None:
+    """As where Quadlet starts it; Restart=always is oci-containers' own."""
+    for name in DECLARED.roles:
+        unit = good.unit(f"bx-{name}")
+        assert unit["startLimitIntervalSec"] == 0
+        assert unit["serviceConfig"]["RestartPreventExitStatus"] == hostfiles.FOR_THE_OWNER
+    assert good.unit("boxmaker-tools")["startLimitIntervalSec"] == 0
 
 
 def test_a_role_starts_again_when_a_file_of_its_own_has_changed(good: Evaluated) -> None:
