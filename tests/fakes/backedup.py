@@ -1,9 +1,12 @@
 """A home with something of everything in it, written by the roles' own writers, and what `bxctl backup` makes of it."""
 
+import itertools
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -35,6 +38,7 @@ from loopd import baseline
 from loopd.sessionlog import OpenLog, SessionStore
 from tests.fakes.audited import SOME, decided
 from tests.fakes.clocks import HandClock
+from tests.fakes.faulty_files import FaultySystem
 from tests.fakes.grantfiles import TEXT
 from tests.fakes.records import end, said, start, user
 from tests.fakes.screens import FakeTerminal
@@ -42,6 +46,8 @@ from tests.fakes.screens import FakeTerminal
 FRONT = baseline.make(sampling=Sampling(), tools="[]")
 SECRET = Labels(data_class=DataClass.SECRET, untrusted=True)
 HOUR_MS = 3_600_000
+SWITCH_SECONDS = 0.0001
+"""So often two threads take turns: in the middle of everything."""
 RESULT_EVERY = 25
 """So often a result is too long for the log."""
 
@@ -70,11 +76,16 @@ def ended(decision: int, session: str, labels: Labels) -> Any:
     return make
 
 
+def unsynced() -> FaultySystem:
+    """Return a disk on which nothing fails and nothing is waited for: what a power cut leaves is tried elsewhere."""
+    return FaultySystem(None)
+
+
 class Live:
     """What brokerd and loopd keep in one home, open for writing, by their own classes and in their own order."""
 
     def __init__(self, home: Path, clock: HandClock) -> None:
-        disk = DiskFiles()
+        disk = DiskFiles(unsynced())
         self.clock = clock
         self.audit = AuditLog.open(home / "audit", home / "broker", disk=disk, clock=clock)
         self.states = SessionStates(home / "broker" / "sessions", disk)
@@ -126,6 +137,30 @@ class Live:
         self.audit.close()
 
 
+class Writing:
+    """How much a writer may still write: without a measure the log outgrows whoever copies it."""
+
+    def __init__(self) -> None:
+        self.wrote = threading.Event()
+        self._left = threading.Semaphore(0)
+        self._stopped = False
+
+    def turns(self, count: int) -> None:
+        """Have `count` more turns written, and return once the first one is."""
+        self.wrote.clear()
+        self._left.release(count)
+        assert self.wrote.wait(60)
+
+    def take(self) -> bool:
+        """Wait until one more may be written; say whether that is so."""
+        self._left.acquire()
+        return not self._stopped
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._left.release()
+
+
 class BackedUp:
     """A directory with a home, a configuration directory, and a terminal on which bxctl speaks."""
 
@@ -161,34 +196,28 @@ class BackedUp:
             live.turn("s-3")
 
     @contextmanager
-    def being_written(self) -> Iterator[threading.Event]:
-        """Both roles write as fast as they can, an hour passing with each turn; the event is set after each turn."""
-        stop, wrote = threading.Event(), threading.Event()
-        failures: list[BaseException] = []
+    def being_written(self) -> Iterator["Writing"]:
+        """Both roles write, in another thread, as many turns as they are given, an hour passing with each."""
+        writing, number = Writing(), itertools.count(1)
+        seldom, interval = sys.setswitchinterval, sys.getswitchinterval()
+        seldom(SWITCH_SECONDS)
+        with ThreadPoolExecutor(1) as pool, self.live() as live:
 
-        def write() -> None:
+            def write() -> None:
+                while writing.take():
+                    turn = next(number)
+                    labels = SECRET if turn % 7 == 0 else FRESH
+                    live.turn(f"s-{turn % 5}-{turn // 400}", "y" * (turn % 50), labels=labels)
+                    self.clock.wind(HOUR_MS)
+                    writing.wrote.set()
+
+            ended = pool.submit(write)
             try:
-                with self.live() as live:
-                    number = 0
-                    while not stop.is_set():
-                        number += 1
-                        labels = SECRET if number % 7 == 0 else FRESH
-                        live.turn(f"s-{number % 5}-{number // 400}", "y" * (number % 50), labels=labels)
-                        self.clock.wind(HOUR_MS)
-                        wrote.set()
-            except BaseException as error:
-                failures.append(error)
-                raise
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            assert wrote.wait(60)
-            yield wrote
-        finally:
-            stop.set()
-            writer.join()
-        assert failures == []
+                yield writing
+            finally:
+                writing.stop()
+                seldom(interval)
+            ended.result()
 
     # -- bxctl ------------------------------------------------------------------------------------
 
@@ -206,6 +235,7 @@ class BackedUp:
 
     def create(self, name: str = "b", *, tree: NewTree | None = None, code: int = 0) -> Path:
         directory = self.top / name
+        tree = tree or NewTree(unsynced())
         assert backupcreate.create(self.world(), directory, etc=self.etc, json=False, tree=tree) == code
         return directory
 
@@ -229,7 +259,7 @@ class BackedUp:
     ) -> Path:
         into = self.top / name
         wish = Wish(backup=directory, into=into, etc=self.top / f"{name}-etc" if etc else None, accept_faults=accept)
-        assert backuprestore.restore(self.world(), wish, json=False, tree=tree) == 0
+        assert backuprestore.restore(self.world(), wish, json=False, tree=tree or NewTree(unsynced())) == 0
         return into
 
 

@@ -1,5 +1,6 @@
-"""Row S10: backups that are taken while both roles write as fast as they can; each verifies and is gone on with."""
+"""Row S10: backups that are taken while both roles write; each verifies and is gone on with."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,26 +8,77 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bxcore import backupmanifest
+from bxcore.auditlog import Decided
 from bxcore.backupmanifest import Begin, File, LeftOut, Reader
+from bxcore.backupsource import Cut, Source
 from bxcore.ids import Hash32
+from bxcore.sessionrecords import TurnEnd
 from bxcore.timestamp import Timestamp
-from tests.fakes.backedup import BackedUp, tree_of
+from bxctl import backupcreate
+from tests.fakes.backedup import SECRET, BackedUp, tree_of
 
-HOMES, ROUNDS = 20, 10
+HOMES, ROUNDS = 5, 10
 GONE_ON_WITH_EVERY = 5
+TURNS = 40
+"""In each round: more than are written while the files are looked at, fewer than make the log long."""
 
 
 @pytest.mark.parametrize("_home", range(HOMES))
-def test_s10_each_of_two_hundred_backups_during_writes_verifies_and_restores(tmp_path: Path, _home: int) -> None:
+def test_s10_each_of_fifty_backups_during_writes_verifies_and_restores(tmp_path: Path, _home: int) -> None:
     """A new home every ten rounds: a log that has grown hides what goes wrong while one is small."""
     place, least = BackedUp(tmp_path), 0
-    with place.being_written() as wrote:
+    with place.being_written() as writing:
         for number in range(ROUNDS):
-            wrote.clear()
-            assert wrote.wait(60)  # so that it is written between any two
+            writing.turns(TURNS)
             least = one_round(place, number, least)
     with place.live() as live:  # what was backed up is as it was
         live.assert_labels_hold()
+
+
+class Interrupted(Source):
+    """Has one turn written at the `at`-th look at a file or at the names of a directory."""
+
+    left: int
+    act: Callable[[], object]
+
+    def _cut_of(self, path: str) -> Cut | None:
+        self._tick()
+        return super()._cut_of(path)
+
+    def _names(self, folder: str) -> list[str]:
+        self._tick()
+        return super()._names(folder)
+
+    def _read_head(self) -> bytes | None:
+        self._tick()
+        return super()._read_head()
+
+    def _tick(self) -> None:
+        Interrupted.left -= 1
+        if Interrupted.left == 0:
+            Interrupted.act()
+
+
+def test_s10_a_turn_at_any_moment_of_the_cut_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every moment once, and in each a turn whole: its session, its records, its labels."""
+    monkeypatch.setattr(backupcreate, "Source", Interrupted)
+    place, number = BackedUp(tmp_path), 0
+    place.fill()
+    with place.live() as live:
+        Interrupted.act = lambda: live.turn("s-1", labels=SECRET)
+        Interrupted.left = 1
+        while Interrupted.left <= 0 or number == 0:
+            number += 1
+            Interrupted.left = number
+            directory = place.create(f"b{number}")
+            assert place.findings(directory) == [], number
+            with place.live(place.restore(directory, f"r{number}")) as restored:
+                restored.assert_labels_hold()
+                calls = [record.session for record in restored.audit.records() if isinstance(record, Decided)]
+                for session in restored.store.ids():
+                    told = sum(isinstance(record, TurnEnd) for record in restored.records(session))
+                    assert told == calls.count(session), (number, session)
+    assert number > 30
 
 
 def one_round(place: BackedUp, number: int, least: int) -> int:
