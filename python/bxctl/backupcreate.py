@@ -7,7 +7,6 @@ the roles'. Memory grows with the number of files, never with their sizes. Speci
 
 import json as jsonlib
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -22,11 +21,11 @@ from bxcore.chain import Report, Verifier
 from bxcore.errors import StateError
 from bxcore.files import NewTree, StateDenied, StateInUse, StateMissing, StateUnreadable
 from bxctl import VERSION, render
+from bxctl.backupnames import UNFINISHED
 from bxctl.exits import Exit
 from bxctl.render import Ink
 from bxctl.world import World
 
-UNFINISHED = re.compile(r"\..+\.unfinished")
 _BAR = 30
 _BROKEN = "audit_broken"
 

@@ -15,8 +15,8 @@ from bxcore import files
 from bxcore.backupmanifest import AUDIT, GRANTS, SESSIONS, STATE_PARTS
 from bxcore.errors import StateError
 from bxcore.files import StateInUse
+from bxctl.backupnames import MARK
 
-MARK = ".restore-unfinished"
 LOOPD_LOCK = ".loopd.lock"
 _OWN_LOCKS = (Path("launcher.lock"), Path(LOOPD_LOCK), Path(SESSIONS, LOOPD_LOCK))
 

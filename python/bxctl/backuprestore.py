@@ -18,7 +18,8 @@ from bxcore.backupmanifest import AUDIT, BROKER, ETC, GRANTS, MEMORY, SESSIONS, 
 from bxcore.errors import StateError
 from bxcore.files import NewTree, StateMissing
 from bxctl import backuplive, backupverify, render
-from bxctl.backuplive import LOOPD_LOCK, MARK
+from bxctl.backuplive import LOOPD_LOCK
+from bxctl.backupnames import MARK
 from bxctl.backupowners import Owner, Owners
 from bxctl.backupverify import Checked
 from bxctl.exits import Exit

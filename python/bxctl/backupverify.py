@@ -16,7 +16,7 @@ from bxcore.chainreport import Report
 from bxcore.errors import StateError
 from bxcore.timestamp import to_text
 from bxctl import render
-from bxctl.backupcreate import UNFINISHED
+from bxctl.backupnames import UNFINISHED
 from bxctl.exits import Exit
 from bxctl.render import Ink
 from bxctl.world import World

@@ -15,7 +15,7 @@ from bxcore.errors import BoxmakerError
 from bxcore.wire import admin, channel
 from bxcore.wire.admin import BrokerStatusReport
 from bxcore.wire.channel import CheckResult, LoopStatusReport
-from bxctl import appliancechecks, events, finding, hostchecks, render
+from bxctl import appliancechecks, events, finding, hostchecks, leftovers, render
 from bxctl.configcheck import default_folder
 from bxctl.exits import Exit
 from bxctl.finding import Finding
@@ -62,6 +62,7 @@ def _events(world: World, etc: Path) -> Iterator[Finding | LoopStatusReport]:
     yield _is_directory(home)
     yield _socket_folder("loopd's socket folder", world.home.loop_socket.parent)
     yield _free_space(home)
+    yield from leftovers.unfinished(home, etc)
     report = None
     # A home without brokerd.toml has no brokerd: its model only talks.
     if (etc / "brokerd.toml").is_file():

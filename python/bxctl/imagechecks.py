@@ -19,8 +19,7 @@ IMAGE_UNFIT = "image_missing"
 
 _ID_DIGITS = 64
 _SHOWN = 12
-_OF_HOME = ".local/share/containers/storage/"
-_LISTS = ("*-images/images.json", "*/*-images/images.json", f"{_OF_HOME}*-images/images.json")
+_LISTS = ("*-images/images.json", "*/*-images/images.json", ".local/share/*/storage/*-images/images.json")
 """Where containers/storage keeps its list: below the graph root, which may be a directory for each driver, or where
 that lies in a user's home, as where systemd starts the containers: the storage directory is the home there.
 """

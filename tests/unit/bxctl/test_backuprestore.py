@@ -14,7 +14,8 @@ import pytest
 from bxcore.errors import StateError
 from bxcore.files import NewTree, lock_directory
 from bxctl import backuprestore
-from bxctl.backuplive import MARK, RestoreLive, RestoreNotEmpty, RestoreUnfinished
+from bxctl.backuplive import RestoreLive, RestoreNotEmpty, RestoreUnfinished
+from bxctl.backupnames import MARK
 from bxctl.backupowners import Owners
 from bxctl.backuprestore import BackupDamaged, BackupFaulty, RestoreTarget, Wish
 from tests.fakes.backedup import SECRET, BackedUp, manifest_lines, tree_of
