@@ -89,8 +89,10 @@ def taken(found: Accounts, wiring: Wiring) -> Iterator[str]:
                 yield f"the {kind} number {number}, which is {user}'s, belongs to {names[number]}"
 
 
-def owner(found: Accounts, name: str) -> Iterator[str]:
+def owner(found: Accounts, wiring: Wiring, name: str) -> Iterator[str]:
     """Yield why this user cannot be the owner."""
+    if name in wiring.users:
+        yield f"{name} is a user of Boxmaker's own, and the owner, who answers its questions, is a person"
     if name not in found.users:
         yield f"there is no user {name} here, who is to be the owner"
 

@@ -1,6 +1,7 @@
-"""An installation, and its end, as steps in their order. Pure but for reading the checkout's own files.
+"""An installation, and its end, as steps in their order. Carries none of them out.
 
-Invariant: nothing of the owner's is overwritten, and what the roles keep is never removed.
+Reads: the checkout's own files; below the root, the ids for containers and whose each settings file is. Invariant:
+nothing of the owner's is overwritten, and what the roles keep is never removed.
 """
 
 from collections.abc import Iterator, Mapping

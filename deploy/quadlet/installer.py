@@ -107,7 +107,7 @@ def _refuse(wiring: Wiring, root: Path, told: Answers, *, check: bool) -> None:
     found = facts.accounts(root)
     reasons = [*facts.taken(found, wiring), *_edited(wiring, root, told)]
     if root == _HERE:
-        reasons += [*facts.unable(facts.look()), *facts.owner(found, told.owner)]
+        reasons += [*facts.unable(facts.look()), *facts.owner(found, wiring, told.owner)]
         if os.geteuid() != 0 and not check:
             reasons.append("only root can install; --check shows what would be done, and --root DIR does it in there")
     upstream.check(told.upstream)

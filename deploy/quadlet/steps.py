@@ -106,12 +106,13 @@ class Tree:
     def do(self, root: Path) -> None:
         top = below(root, self.path)
         unfinished = top.with_name(f".{top.name}.unfinished")
-        for old in (unfinished, top):
-            shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         for name, content in self.files.items():
             Write(path=f"/{name}", content=content).do(unfinished)
         checked = py_compile.PycInvalidationMode.UNCHECKED_HASH
         compileall.compile_dir(unfinished, quiet=2, invalidation_mode=checked, stripdir=str(unfinished))
+        # Last: till here the one before it can be used.
+        shutil.rmtree(top, ignore_errors=True)
         unfinished.replace(top)
 
 

@@ -82,8 +82,14 @@ def test_accounts_are_read_below_a_root(tmp_path: Path) -> None:
 
 
 def test_an_owner_has_to_be_there() -> None:
-    assert list(facts.owner(NOBODY, "root")) == []
-    assert list(facts.owner(NOBODY, "alice")) == ["there is no user alice here, who is to be the owner"]
+    assert list(facts.owner(NOBODY, WIRING, "root")) == []
+    assert list(facts.owner(NOBODY, WIRING, "alice")) == ["there is no user alice here, who is to be the owner"]
+
+
+@pytest.mark.parametrize("user", WIRING.users)
+def test_no_user_of_boxmakers_own_is_the_owner(user: str) -> None:
+    (why,) = facts.owner(Accounts(users=WIRING.users, groups=WIRING.users), WIRING, user)
+    assert f"{user} is a user of Boxmaker's own" in why
 
 
 UPSTREAMS = {

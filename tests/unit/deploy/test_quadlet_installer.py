@@ -3,6 +3,7 @@
 systemd's own programs make the users and directories in it, where they are installed.
 """
 
+import compileall
 import os
 import shutil
 import subprocess
@@ -253,6 +254,19 @@ def test_check_shows_every_step_and_changes_nothing(
     assert "podman load --quiet" in shown
     assert "loginctl enable-linger bx-loopd" in shown
     assert shown.index("run podman load") < shown.index("--no-block")
+
+
+def test_an_upgrade_that_breaks_off_leaves_the_bxctl_of_before(
+    tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(library, tmp_path / "library")
+    monkeypatch.setattr(compileall, "compile_dir", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        steps.Tree(path="/library", files={"new.py": b""}).do(tmp_path)
+    monkeypatch.undo()
+    assert (tmp_path / "library" / "bxctl" / "__main__.py").exists()
+    steps.Tree(path="/library", files={"new.py": b""}).do(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "library").iterdir()) == ["__pycache__", "new.py"]
 
 
 def test_an_end_takes_everything_but_state_settings_and_their_owners(
