@@ -66,7 +66,8 @@ class Chat:
         self._session: SessionId | None = None
         readline = chat_terminal.find_readline(os.environ)
         self._has_paste = readline is not None
-        history = chat_terminal.History(world.home.history, self._complain)
+        path = world.home.history
+        history = chat_terminal.History(path, self._complain, make_folder=path.parent != world.home.path)
         self._editor = chat_terminal.Editor(readline, history)
         self._pressed_ms: int | None = None
 

@@ -141,10 +141,14 @@ def _read_plain(descriptor: int) -> str:
 
 
 class History:
-    """The file that remembers what was typed: one message a line, its line breaks spelled out."""
+    """The file that remembers what was typed: one message a line, its line breaks spelled out.
 
-    def __init__(self, path: Path, complain: Callable[[str], None]) -> None:
+    `make_folder`: its directory is made where it is missing. A home is not: it may be a slip of the keyboard.
+    """
+
+    def __init__(self, path: Path, complain: Callable[[str], None], *, make_folder: bool = False) -> None:
         self._path = path
+        self._make_folder = make_folder
         self._complain = complain
         self._broken = False
 
@@ -176,7 +180,8 @@ class History:
             return
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._make_folder:
+                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = regularfile.descriptor(self._path, flags)
             try:
                 os.write(descriptor, (_line(text) + "\n").encode("utf-8", "replace"))

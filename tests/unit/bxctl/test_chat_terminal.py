@@ -69,6 +69,13 @@ def test_a_home_that_is_missing_is_told_once(tmp_path: Path) -> None:
     assert "is not remembered" in complaints[0]
 
 
+def test_a_folder_of_the_owners_own_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "boxmaker" / "history"
+    History(path, pytest.fail, make_folder=True).add("one")
+    assert path.read_text() == "one\n"
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_zeros_that_a_power_cut_left_hide_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "history").write_bytes(b"one\n" + bytes(64) + b"\ntwo\n" + bytes(64))
     kept, complaints = history(tmp_path)
