@@ -10,8 +10,25 @@ from pathlib import Path
 import attrs
 
 from bxcore.wiring import Network, Role, Wiring
+from images import layout
 
 UNIX = "unix:"
+
+_OWN_DIRECTORY = "give the socket a directory of its own"
+_CROWDED = frozenset(
+    map(
+        Path,
+        (
+            "/home", "/media", "/mnt", "/opt", "/root", "/run/dbus", "/run/lock", "/run/systemd", "/run/user", "/srv",
+            "/var", "/var/cache", "/var/lib", "/var/log", "/var/tmp",  # noqa: S108  # named, not used
+        ),
+    )
+)  # fmt: skip
+"""Where many things lie, beside what holds a part of an image."""
+_PERSONS = frozenset(map(Path, ("/home", "/run/user")))
+"""What is in one of these is all that somebody has."""
+_ROOMY = frozenset(map(Path, ("/run", "/tmp")))  # noqa: S108  # named, not used
+"""Places of the image in which nothing of it lies: a directory of its own may be mounted there."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,6 +81,24 @@ def command(wiring: Wiring, name: str) -> tuple[str, ...]:
 def socket_directory(upstream: str) -> Path | None:
     """Return the directory of a model server that listens on a socket."""
     return Path(upstream.removeprefix(UNIX)).parent if upstream.startswith(UNIX) else None
+
+
+def unfit_socket_directory(directory: Path, wiring: Wiring) -> str | None:
+    """Return why inferproxy must not be shown this directory of a model server's socket; None where it may be.
+
+    By its name alone: whoever asks about a machine asks for the resolved path as well.
+    """
+    if not directory.is_absolute() or ".." in directory.parts:
+        return f"{directory} is not its whole path"
+    for own in map(Path, layout.OWN):
+        if own.is_relative_to(directory) or (own not in _ROOMY and directory.is_relative_to(own)):
+            return f"{directory} would take the place of {own} in inferproxy's image; {_OWN_DIRECTORY}"
+    for ours in (wiring.at("home"), wiring.at("etc")):
+        if ours.is_relative_to(directory) or directory.is_relative_to(ours):
+            return f"{directory} is, holds or lies in {ours}, which is Boxmaker's own; {_OWN_DIRECTORY}"
+    if directory in _CROWDED or directory.parent in _PERSONS:
+        return f"inferproxy would see all of {directory}; {_OWN_DIRECTORY}"
+    return None
 
 
 def run(

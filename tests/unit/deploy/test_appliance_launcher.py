@@ -60,6 +60,28 @@ def test_what_a_role_reads_by_its_settings_its_container_shows(wired: Wiring) ->
     assert "--network=none" in roleplan.options(wired, "inferproxy", settings)
 
 
+@pytest.mark.parametrize(
+    "directory",
+    [
+        "/", "/etc", "/usr", "/usr/bin", "/usr/lib/x", "/bin", "/proc", "/proc/1", "/sys/x", "/dev", "/dev/shm",
+        "/run", "/tmp", "/etc/ssl/x", "/lib64", "relative", "/srv/../etc",
+        "/place", "/place/home", "/place/home/run/infer", "/place/etc", "/place/etc/grants",
+        "/var/tmp", "/var", "/home", "/home/somebody", "/root", "/run/user", "/run/user/1000", "/run/systemd",
+    ],
+)  # fmt: skip
+def test_a_socket_among_other_things_is_refused(wired: Wiring, directory: str) -> None:
+    said = roleplan.unfit_socket_directory(Path(directory), wired)
+    assert said is not None
+    assert directory in said
+
+
+@pytest.mark.parametrize(
+    "directory", ["/run/llama", "/tmp/llama", "/srv/llama", "/home/somebody/llama", "/var/lib/llama", "/place/model"]
+)
+def test_a_socket_in_a_directory_of_its_own_may_be_shown(wired: Wiring, directory: str) -> None:
+    assert roleplan.unfit_socket_directory(Path(directory), wired) is None
+
+
 def test_a_granted_folder_inside_another_is_mounted_with_that_one(wired: Wiring) -> None:
     granted = tuple(map(Path, ("/srv/a/inner", "/srv/a", "/srv/ab")))
     settings = Settings(upstream="http://127.0.0.1:8080", network="pasta", granted=granted)
