@@ -3,6 +3,9 @@
 import json
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -85,3 +88,70 @@ def test_a_connection_that_closes_at_once_is_no_answer(tmp_path: Path) -> None:
         with pytest.raises(served.Away):
             served.ask(tmp_path / "a.sock")
         closer.join()
+
+
+@contextmanager
+def answering(path: Path, blocks: Iterator[bytes]) -> Iterator[None]:
+    """Send these to the first one who asks, until that one has had enough."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def answer() -> None:
+            with listening.accept()[0] as connection:
+                try:
+                    for block in blocks:
+                        connection.sendall(block)
+                except OSError:
+                    pass  # it hung up
+
+        sender = threading.Thread(target=answer)
+        sender.start()
+        yield
+        sender.join()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+SPACES = b" " * 65_536
+ENDLESS = {
+    "of a length that nobody has room for": (OK + b"Content-Length: 1000000000000\r\n\r\n", SPACES),
+    "without a length": (OK + b"\r\n", SPACES),
+    "in pieces": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"10000\r\n" + SPACES + b"\r\n"),
+    "in one piece": (OK + b"Transfer-Encoding: chunked\r\n\r\nfffffffffff\r\n", SPACES),
+    "of answers before the answer": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize(("head", "block"), ENDLESS.values(), ids=ENDLESS.keys())
+def test_an_answer_without_an_end_is_refused(tmp_path: Path, head: bytes, block: bytes) -> None:
+    with (
+        answering(tmp_path / "a.sock", chain([head], repeat(block))),
+        pytest.raises(NotLlama, match="longer than 1048576 bytes"),
+    ):
+        served.ask(tmp_path / "a.sock")
+
+
+def test_one_answer_has_one_deadline_however_often_something_comes(tmp_path: Path) -> None:
+    said = threading.Event()
+
+    def slowly() -> Iterator[bytes]:
+        yield OK
+        while not said.wait(0.01):
+            yield b"X"
+
+    with answering(tmp_path / "a.sock", slowly()):
+        with pytest.raises(served.Away, match="TimeoutError"):
+            served.ask(tmp_path / "a.sock", seconds=0.2)
+        said.set()
+
+
+@pytest.mark.parametrize(
+    "head", [b"Transfer-Encoding: chunked\r\n\r\n-5\r\n", b"Content-Length: -5\r\n\r\n", b"\0\r\n\r\n"]
+)
+def test_what_is_not_http_is_refused_in_words(tmp_path: Path, head: bytes) -> None:
+    with answering(tmp_path / "a.sock", iter([OK + head])), pytest.raises((served.Away, NotLlama)):
+        served.ask(tmp_path / "a.sock")
+
+
+def test_a_long_name_is_cut() -> None:
+    assert len(served.parse(props(model_alias="m" * 100_000)).model) == 200
