@@ -129,8 +129,8 @@ def run(
 
 
 def _outermost(folders: Sequence[Path]) -> list[Path]:
-    """Leave out what lies in another one: mounted once more, it would be a file system below a granted folder."""
-    return [folder for folder in folders if not set(folder.parents).intersection(folders)]
+    """Leave out what is there twice, or lies in another one: that would be a mount on, or below, a granted folder."""
+    return [folder for folder in dict.fromkeys(folders) if not set(folder.parents).intersection(folders)]
 
 
 def _network(role: Role, settings: Settings) -> str:

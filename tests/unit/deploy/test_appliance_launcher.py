@@ -89,6 +89,13 @@ def test_a_granted_folder_inside_another_is_mounted_with_that_one(wired: Wiring)
     assert [words.split(",")[1] for words in mounted] == ["src=/srv/a", "src=/srv/ab"]
 
 
+def test_a_folder_that_is_granted_twice_is_mounted_once(wired: Wiring) -> None:
+    granted = tuple(map(Path, ("/srv/a", "/srv/b", "/srv/a")))
+    settings = Settings(upstream="http://127.0.0.1:8080", network="pasta", granted=granted)
+    mounted = [words for words in roleplan.mounts(wired, "brokerd", settings) if "src=/srv" in words]
+    assert [words.split(",")[1] for words in mounted] == ["src=/srv/a", "src=/srv/b"]
+
+
 def test_another_command_runs_in_the_same_container(wired: Wiring) -> None:
     settings = Settings(upstream="unix:/m/m.sock", network="host")
     usual = roleplan.run(wired, "loopd", settings, container="c", image="i")
