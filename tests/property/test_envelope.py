@@ -40,6 +40,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(list(kind))
     if get_origin(kind) is tuple:
         return st.lists(values(get_args(kind)[0]), max_size=4).map(tuple)
+    if attrs.has(kind):
+        return messages(kind)
     assert get_origin(kind) in (Union, UnionType)
     return st.one_of([st.none() if part is NoneType else values(part) for part in get_args(kind)])
 
