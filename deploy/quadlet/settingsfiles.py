@@ -5,6 +5,7 @@ which that is seen.
 """
 
 import hashlib
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from bxcore.errors import ConfigError
 from bxcore.settings.inferproxy import InferproxySettings
 from bxcore.settings.roles import ROLES
 from bxcore.wiring import Wiring
+from deploy.appliance import roleconfigs
 from deploy.local.plan import ROOT
 from deploy.quadlet.answers import Answers
 
@@ -43,21 +45,8 @@ def values(wiring: Wiring, answers: Answers) -> Mapping[str, Mapping[str, Any]]:
             "expect.slots": answers.slots,
             "slots.background": min(1, answers.slots - 1),
         },
-        "brokerd": {
-            "grants": at("etc/grants"),
-            "audit": at("home/audit"),
-            "state": at("home/broker"),
-            # Beside brokerd's own directories: what else is nobody's business.
-            "protect": [at("home/sessions"), at("home/run"), at("home/containers"), at("etc")],
-            "listen.broker": socket("broker"),
-            "listen.admin": socket("admin"),
-            "podman.socket": socket("tool-runner"),
-            "podman.image_file": at(wiring.tools.image_file),
-            "podman.calls": at(wiring.tools.calls),
-            "podman.seccomp": at(wiring.tools.seccomp),
-            # Podman 5's own; a system that has it need not have slirp4netns.
-            "egress.network": "pasta",
-        },
+        # Podman 5's own network; a system that has it need not have slirp4netns.
+        "brokerd": dict(_dotted(tomllib.loads(roleconfigs.brokerd(wiring, egress_network="pasta")))),
     }
 
 
@@ -96,6 +85,14 @@ def faults(path: Path, role: str, answers: Answers) -> Iterator[str]:
         return
     if isinstance(settings, InferproxySettings) and settings.upstream != answers.upstream:
         yield f"{path}: its upstream is {settings.upstream}, and the installer was told {answers.upstream}: write one"
+
+
+def _dotted(table: Mapping[str, Any], begin: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{begin}{name}.")
+        else:
+            yield f"{begin}{name}", value
 
 
 def _hash(body: str) -> str:
