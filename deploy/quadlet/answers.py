@@ -14,14 +14,12 @@ from bxcore import config
 from bxcore.wiring import Wiring
 from deploy.appliance import roleplan
 from deploy.local.refusal import Refusal
-from deploy.quadlet import unitfile
+from deploy.quadlet import modelserver, unitfile
 from images import layout
 
 _HEAD = "What deploy/quadlet/install was told; run it again with other options to change this."
-_SESSIONS = Path("/run/user")
-_SHARED = frozenset(map(Path, ("/home", "/media", "/mnt", "/opt", "/root", "/run/user", "/srv", "/var/tmp")))  # noqa: S108  # named, not used
-"""Where many people's things lie, beside what holds a part of an image."""
-_LOOPBACK = re.compile(r"http://(?:127\.0\.0\.1|\[::1\]|localhost)(?::(\d+))?/?")
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,30}")
+"""What systemd-sysusers takes for a name: in its lines, anything else could be another line."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,13 +35,9 @@ class Answers:
     @property
     def settings(self) -> roleplan.Settings:
         """The same, as the containers' options depend on it."""
-        return roleplan.Settings(upstream=self.upstream, network=network(self.upstream), granted=self.grants)
-
-
-def network(upstream: str) -> str:
-    """Return Podman's network that reaches a model server. Of this machine's loopback, its one port alone is led in."""
-    found = _LOOPBACK.fullmatch(upstream)
-    return f"pasta:-T,{found[1] or 80}" if found else "pasta"
+        return roleplan.Settings(
+            upstream=self.upstream, network=modelserver.network(self.upstream), granted=self.grants
+        )
 
 
 def path(wiring: Wiring, root: Path) -> Path:
@@ -52,9 +46,15 @@ def path(wiring: Wiring, root: Path) -> Path:
 
 
 def joined(
-    kept: Path, *, upstream: str | None, owner: str | None, n_ctx: int | None, slots: int | None, grants: Sequence[Path]
+    kept: Path,
+    *,
+    upstream: str | None,
+    owner: str | None,
+    n_ctx: int | None,
+    slots: int | None,
+    grants: Sequence[Path] | None,
 ) -> Answers:
-    """Return the options, and for what was not given what was kept. Raises Refusal where something is not known."""
+    """Return the options, and for what was not given (None) what was kept. Raises Refusal where one is unknown."""
     before = config.load(kept, Answers) if kept.exists() else None
     if before is None and (upstream is None or owner is None):
         raise Refusal("a first installation needs --upstream URL and --owner USER")
@@ -64,7 +64,7 @@ def joined(
         owner=owner or base.owner,
         n_ctx=base.n_ctx if n_ctx is None else n_ctx,
         slots=base.slots if slots is None else slots,
-        grants=tuple(grants) or base.grants,
+        grants=base.grants if grants is None else tuple(dict.fromkeys(grants)),
     )
 
 
@@ -81,12 +81,15 @@ def check(answers: Answers, wiring: Wiring) -> None:
     """Raise Refusal for what no unit and no settings file can hold, and for folders that no container may see."""
     if answers.n_ctx < 1 or answers.slots < 1:
         raise Refusal("--n-ctx and --slots are numbers from 1")
+    if not _USER.fullmatch(answers.owner):
+        raise Refusal("--owner: a user's name is letters, digits, _ and -, at most 31, and begins with a letter or _")
     for folder in answers.grants:
         _mountable("--grant", folder)
         _grantable(folder, wiring)
+    for fault in modelserver.faults(answers.upstream, wiring):
+        raise Refusal(f"--upstream: {fault}")
     if directory := roleplan.socket_directory(answers.upstream):
         _mountable("--upstream", directory)
-        _of_the_socket_alone(directory, wiring)
 
 
 def _grantable(folder: Path, wiring: Wiring) -> None:
@@ -94,14 +97,9 @@ def _grantable(folder: Path, wiring: Wiring) -> None:
     for closed in (*map(Path, layout.OWN), wiring.at("home"), wiring.at("etc")):
         if any(_meet(one, closed) for one in (folder, folder.resolve())):
             raise Refusal(f"--grant: {folder} is, holds or lies in {closed}, which is Boxmaker's or the images' own")
-
-
-def _of_the_socket_alone(directory: Path, wiring: Wiring) -> None:
-    """Raise Refusal for a directory that holds more than a model server's socket: inferproxy would see it whole."""
-    for one in (directory, directory.resolve()):
-        shared = one in _SHARED or one.parent == _SESSIONS or any(Path(own).is_relative_to(one) for own in layout.OWN)
-        if shared or any(_meet(one, wiring.at(ours)) for ours in ("home", "etc")):
-            raise Refusal(f"--upstream: inferproxy would see all of {one}; give the socket a directory of its own")
+    if not modelserver.is_plain(str(folder)) or folder.resolve() != folder:
+        # brokerd is shown the granted name alone, so a deny for the real one would not hold.
+        raise Refusal(f"--grant: {folder} is another name, by a link on the way, of {folder.resolve()}: grant that")
 
 
 def _meet(one: Path, other: Path) -> bool:

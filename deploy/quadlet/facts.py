@@ -7,10 +7,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bxcore.wiring import Wiring
+from bxcore.wiring import OWNER, Wiring
 
 PODMAN = (5, 0)
 CONTROLLERS = ("memory", "pids")
@@ -24,10 +24,11 @@ _COMMAND_SECONDS = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Accounts:
-    """Names and numbers of users and groups."""
+    """Names and numbers of users and groups. `members`: everybody who is in a group, by whichever of the files."""
 
     users: Mapping[str, int]
     groups: Mapping[str, int]
+    members: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,7 @@ def accounts(root: Path) -> Accounts:
     return Accounts(
         users=_numbers(root / "etc" / "passwd"),
         groups=_numbers(root / "etc" / "group"),
+        members=_members(root),
     )
 
 
@@ -81,12 +83,28 @@ def unable(machine: Machine) -> Iterator[str]:
 def taken(found: Accounts, wiring: Wiring) -> Iterator[str]:
     """Yield each of the wiring's names and numbers that somebody else has."""
     for kind, there in (("user", found.users), ("group", found.groups)):
-        names = {number: name for name, number in there.items()}
         for user, number in wiring.users.items():
             if there.get(user, number) != number:
                 yield f"the {kind} {user} is there with the number {there[user]}, and has to have {number}"
-            elif names.get(number, user) != user:
-                yield f"the {kind} number {number}, which is {user}'s, belongs to {names[number]}"
+            for name in (name for name, held in there.items() if held == number and name != user):
+                yield f"the {kind} number {number}, which is {user}'s, belongs to {name}"
+
+
+def strangers(found: Accounts, wiring: Wiring, owner: str) -> Iterator[str]:
+    """Yield who is in a group of Boxmaker's without being that role or the owner, and which role is in another one.
+
+    A pair's group opens their directory: who is in that of the tools' Podman holds the user that tools run as.
+    """
+    allowed = {user: {user} for user in wiring.users}
+    # A role that calls another one is let in by an ACL, and is in no group.
+    allowed |= {edge.group: {owner} if edge.client == OWNER else set() for edge in wiring.edges}
+    for group, members in found.members.items():
+        for name in sorted(members - allowed[group] if group in allowed else members & set(wiring.users)):
+            own = group if group in allowed else name
+            yield (
+                f"{name} is in the group {group}, and {own} is Boxmaker's own: take them out "
+                f"(gpasswd -d {name} {group}; usermod -g, where it is their first group)"
+            )
 
 
 def owner(found: Accounts, wiring: Wiring, name: str) -> Iterator[str]:
@@ -100,6 +118,21 @@ def owner(found: Accounts, wiring: Wiring, name: str) -> Iterator[str]:
 def _numbers(file: Path) -> dict[str, int]:
     fields = [line.split(":") for line in _content(file).splitlines()]
     return {field[0]: int(field[2]) for field in fields if len(field) > 2 and field[2].isdecimal()}
+
+
+def _members(root: Path) -> dict[str, frozenset[str]]:
+    """Group -> who is in it: named in its line, or in that of another with its number, or by the user's own line."""
+    lines = [line.split(":") for line in _content(root / "etc" / "group").splitlines()]
+    users = [line.split(":") for line in _content(root / "etc" / "passwd").splitlines()]
+    groups = [(line[0], line[2], line[3].split(",")) for line in lines if len(line) > 3]
+    first = [(user[0], user[3]) for user in users if len(user) > 3]
+    return {
+        group: frozenset(
+            [name for _, also, names in groups if also == number for name in map(str.strip, names) if name]
+            + [name for name, also in first if also == number]
+        )
+        for group, number, _ in groups
+    }
 
 
 def _content(path: Path) -> str:

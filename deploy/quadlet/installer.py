@@ -105,7 +105,8 @@ def _uninstall(wiring: Wiring, root: Path, *, check: bool) -> None:
 def _refuse(wiring: Wiring, root: Path, told: Answers, *, check: bool) -> None:
     """Raise Refusal with every reason against installing, before anything is built or changed."""
     found = facts.accounts(root)
-    reasons = [*facts.taken(found, wiring), *_edited(wiring, root, told)]
+    strangers = facts.strangers(found, wiring, told.owner)
+    reasons = [*facts.taken(found, wiring), *strangers, *_edited(wiring, root, told)]
     if root == _HERE:
         reasons += [*facts.unable(facts.look()), *facts.owner(found, wiring, told.owner)]
         if os.geteuid() != 0 and not check:
@@ -133,7 +134,8 @@ def _built(wiring: Wiring) -> Images:
 def _answers(wiring: Wiring, root: Path, given: argparse.Namespace) -> Answers:
     return answers.joined(
         answers.path(wiring, root),
-        upstream=given.upstream, owner=given.owner, n_ctx=given.n_ctx, slots=given.slots, grants=given.grant,
+        upstream=given.upstream, owner=given.owner, n_ctx=given.n_ctx, slots=given.slots,
+        grants=() if given.no_grants else given.grant,
     )  # fmt: skip
 
 
@@ -166,8 +168,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--owner", metavar="USER", help="who uses bxctl and writes grants")
     parser.add_argument("--n-ctx", type=int, metavar="N", help="tokens of one slot (131072)")
     parser.add_argument("--slots", type=int, metavar="N", help="slots of the model server (2)")
-    parser.add_argument("--grant", type=Path, action="append", default=[], metavar="DIR",
-                        help="a folder that grants may speak of; once for each")  # fmt: skip
+    granted = parser.add_mutually_exclusive_group()
+    granted.add_argument("--grant", type=Path, action="append", metavar="DIR",
+                         help="a folder that grants may speak of; once for each, instead of all before")  # fmt: skip
+    granted.add_argument("--no-grants", action="store_true", help="no folder any more")
     parser.add_argument("--check", action="store_true", help="show what would be done, and change nothing")
     parser.add_argument("--uninstall", action="store_true", help="take everything away but state and settings")
     parser.add_argument("--root", type=Path, default=_HERE, metavar="DIR", help="install into a directory instead")

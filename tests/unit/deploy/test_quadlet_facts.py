@@ -7,9 +7,10 @@ import pytest
 
 from bxcore import wiring as wiring_file
 from deploy.local.refusal import Refusal
-from deploy.quadlet import answers, facts, subids
+from deploy.quadlet import answers, facts, modelserver, subids
 from deploy.quadlet.answers import Answers
 from deploy.quadlet.facts import Accounts, Machine
+from images import layout
 from tests.structure import sources
 
 WIRING = wiring_file.load(sources.ROOT / "nix" / "roles.json")
@@ -68,6 +69,12 @@ def test_a_number_of_somebody_elses_is_refused() -> None:
     ]
 
 
+def test_a_number_that_two_have_is_refused_whoever_stands_last() -> None:
+    found = Accounts(users={"toor": 2103, **WIRING.users}, groups={})
+    (said,) = facts.taken(found, WIRING)
+    assert said.endswith("belongs to toor")
+
+
 def test_a_name_with_another_number_is_refused() -> None:
     found = Accounts(users={"boxmaker-tools": 999}, groups={})
     assert list(facts.taken(found, WIRING)) == [
@@ -78,7 +85,8 @@ def test_a_name_with_another_number_is_refused() -> None:
 def test_accounts_are_read_below_a_root(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "passwd").write_text("root:x:0:0::/root:/bin/sh\n+broken\nalice:x:1000:1000::/:/bin/sh\n")
-    assert facts.accounts(tmp_path) == Accounts(users={"root": 0, "alice": 1000}, groups={})
+    found = facts.accounts(tmp_path)
+    assert (found.users, found.groups) == ({"root": 0, "alice": 1000}, {})
 
 
 def test_an_owner_has_to_be_there() -> None:
@@ -96,14 +104,41 @@ UPSTREAMS = {
     "http://127.0.0.1:8080": "pasta:-T,8080",
     "http://localhost:9000/": "pasta:-T,9000",
     "http://[::1]": "pasta:-T,80",
+    "http://LOCALHOST:8080": "pasta:-T,8080",
     "http://192.0.2.7:8080": "pasta",
+    "http://[2001:db8::7]:8080": "pasta",
+    "unix:/srv/model/model.sock": "pasta",
     "http://127.0.0.1.example.com:8080": "pasta",
 }
 
 
 @pytest.mark.parametrize(("upstream", "network"), UPSTREAMS.items())
 def test_a_server_of_this_machine_is_reached_by_its_port_alone(upstream: str, network: str) -> None:
-    assert answers.network(upstream) == network
+    assert modelserver.network(upstream) == network
+
+
+ELSEWHERE = (
+    "127.0.0.2", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "LOCALHOST.",
+    "model.localhost", "１２７.0.0.1", "192.0.2",
+)  # fmt: skip
+"""Other words for this machine's loopback, or for an address at all, than the ones whose port is led in."""
+
+
+@pytest.mark.parametrize("host", ELSEWHERE)
+def test_another_word_for_the_loopback_is_refused(host: str) -> None:
+    with pytest.raises(Refusal, match=r"127\.0\.0\.1 and|written in full"):
+        answers.check(attrs.evolve(TOLD, upstream=f"http://{host}:8080", grants=()), WIRING)
+
+
+@pytest.mark.parametrize("upstream", [*UPSTREAMS.keys() - {"unix:/srv/model/model.sock"}, "http://Model-1.lan:8080"])
+def test_a_server_that_can_be_reached_is_taken(upstream: str) -> None:
+    answers.check(attrs.evolve(TOLD, upstream=upstream, grants=()), WIRING)
+
+
+@pytest.mark.parametrize("name", ["", "x\nu+ evil 0", "a b", "-a", "0", "a" * 32, "über", "a,b", "%u", "a.b"])
+def test_a_name_that_would_be_something_else_in_a_line_of_sysusers_is_refused(name: str) -> None:
+    with pytest.raises(Refusal, match="--owner: a user's name"):
+        answers.check(attrs.evolve(TOLD, owner=name, grants=()), WIRING)
 
 
 TOLD = Answers(upstream="http://model.example.com:8080", owner="alice", n_ctx=8192, slots=1, grants=(Path("/srv"),))
@@ -113,7 +148,7 @@ NOT_ASKED: dict[str, None] = dict.fromkeys(("upstream", "owner", "n_ctx", "slots
 def test_what_was_answered_once_is_not_asked_again(tmp_path: Path) -> None:
     kept = tmp_path / "answers.toml"
     kept.write_text(answers.text(TOLD))
-    assert answers.joined(kept, grants=(), **NOT_ASKED) == TOLD
+    assert answers.joined(kept, grants=None, **NOT_ASKED) == TOLD
 
 
 def test_an_option_takes_the_place_of_what_is_kept(tmp_path: Path) -> None:
@@ -123,9 +158,17 @@ def test_an_option_takes_the_place_of_what_is_kept(tmp_path: Path) -> None:
     assert changed == attrs.evolve(TOLD, owner="bob", grants=(Path("/srv/a"), Path("/srv/b")))
 
 
+def test_a_grant_can_be_taken_back_and_counts_once(tmp_path: Path) -> None:
+    kept = tmp_path / "answers.toml"
+    kept.write_text(answers.text(TOLD))
+    assert answers.joined(kept, grants=(), **NOT_ASKED) == attrs.evolve(TOLD, grants=())
+    twice = answers.joined(kept, grants=[Path("/srv/a"), Path("/srv/b"), Path("/srv/a/")], **NOT_ASKED)
+    assert twice.grants == (Path("/srv/a"), Path("/srv/b"))
+
+
 def test_a_first_installation_has_to_be_told(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="--upstream URL and --owner USER"):
-        answers.joined(tmp_path / "none", grants=(), **NOT_ASKED)
+        answers.joined(tmp_path / "none", grants=None, **NOT_ASKED)
 
 
 UNFIT = {
@@ -148,12 +191,12 @@ def test_a_folder_that_cannot_be_mounted_is_refused(folders: Path, name: str) ->
     with pytest.raises(Refusal, match=f"--grant.*{UNFIT[name]}"):
         answers.check(attrs.evolve(TOLD, grants=(folders / name,)), WIRING)
     if UNFIT[name] != "no directory":
-        with pytest.raises(Refusal, match=f"--upstream.*{UNFIT[name]}"):
+        with pytest.raises(Refusal, match=f"--upstream.*({UNFIT[name]}|commas)"):
             answers.check(attrs.evolve(TOLD, upstream=f"unix:{folders / name}/model.sock"), WIRING)
 
 
 def test_what_is_boxmakers_or_the_images_own_is_not_granted(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("/usr")
+    (tmp_path / "link").symlink_to("/usr/lib")
     moved = WIRING.moved(home=tmp_path / "home", etc=Path("/etc/boxmaker"))
     inside = moved.at("home/audit")
     inside.mkdir(parents=True)
@@ -168,10 +211,59 @@ def test_a_servers_socket_has_a_directory_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "home" / "run").mkdir(parents=True)
     moved = WIRING.moved(home=tmp_path / "home", etc=Path("/etc/boxmaker"))
     (tmp_path / "model").mkdir()
-    answers.check(attrs.evolve(TOLD, upstream=f"unix:{tmp_path}/model/model.sock"), moved)
-    for directory in ("", "/run", "/tmp", "/home", "/usr", tmp_path, tmp_path / "home" / "run", tmp_path / "link"):
+    answers.check(attrs.evolve(TOLD, upstream=f"unix:{tmp_path}/model/model.sock", grants=()), moved)
+    shared = ("", "/run", "/tmp", "/home", "/usr", "/run/dbus", "/run/user/0", "/home/alice", "/proc", "/nix/store")
+    for directory in (*shared, tmp_path, tmp_path / "home" / "run", tmp_path / "link"):
         with pytest.raises(Refusal, match="a directory of its own"):
-            answers.check(attrs.evolve(TOLD, upstream=f"unix:{directory}/model.sock"), moved)
+            answers.check(attrs.evolve(TOLD, upstream=f"unix:{directory}/model.sock", grants=()), moved)
+
+
+@pytest.mark.parametrize(
+    "path", ["//etc/m", "/srv/../etc/m", "/srv//m", "/srv/./m", '/srv/"m', "/srv/m\n", "/srv/a,b/m"]
+)
+def test_a_socket_with_a_path_of_another_spelling_is_refused(path: str) -> None:
+    with pytest.raises(Refusal, match="--upstream: a socket is named by an absolute path"):
+        answers.check(attrs.evolve(TOLD, upstream=f"unix:{path}", grants=()), WIRING)
+
+
+def test_a_granted_folder_is_named_as_it_really_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "OWN", ())  # tests lie in one of them
+    (tmp_path / "notes" / "a").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("notes")
+    answers.check(attrs.evolve(TOLD, grants=(tmp_path / "notes" / "a",)), WIRING)
+    for folder in (
+        tmp_path / "link",
+        tmp_path / "link" / "a",
+        tmp_path / "notes" / ".." / "notes",
+        f"/{tmp_path}/notes",
+    ):
+        with pytest.raises(Refusal, match=f"another name.* of {tmp_path}/notes.*: grant that"):
+            answers.check(attrs.evolve(TOLD, grants=(Path(folder),)), WIRING)
+
+
+PASSWD = "root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nbx-loopd:x:2102:2102::/:/bin/sh\n"
+GROUP = "root:x:0:\nalice:x:1000:\nbx-loopd:x:2102:\nbx-admin:x:990:alice\nbx-tool-runner:x:991:\n"
+STRANGERS = {
+    "nobody": ("", "", []),
+    "in the group of the tools' Podman": ("", "bx-broker:x:992:eve,alice", ["alice bx-broker", "eve bx-broker"]),
+    "by a first group": ("eve:x:1001:991::/:/bin/sh", "", ["eve bx-tool-runner"]),
+    "by another name of the number": ("", "other:x:991:eve", ["eve bx-tool-runner"]),
+    "another person as an owner": ("bob:x:1002:990::/:/bin/sh", "", ["bob bx-admin"]),
+    "in a role's own group": ("eve:x:1001:2102::/:/bin/sh", "", ["eve bx-loopd"]),
+    "a role in the owner's group": ("", "bx-loop-owner:x:993:bx-loopd", ["bx-loopd bx-loop-owner"]),
+    "a role in another group": ("", "docker:x:994:bx-loopd,alice", ["bx-loopd docker"]),
+}
+
+
+@pytest.mark.parametrize(("user", "group", "found"), STRANGERS.values(), ids=STRANGERS.keys())
+def test_a_stranger_in_a_group_of_boxmakers_is_named(tmp_path: Path, user: str, group: str, found: list[str]) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "passwd").write_text(f"{PASSWD}{user}\n")
+    (tmp_path / "etc" / "group").write_text(f"{GROUP}{group}\n")
+    said = list(facts.strangers(facts.accounts(tmp_path), WIRING, "alice"))
+    assert len(said) == len(found)
+    for words, each in zip(said, found, strict=True):
+        assert f"gpasswd -d {each};" in words
 
 
 @pytest.mark.parametrize(("n_ctx", "slots"), [(0, 1), (1, 0), (1, -1)])

@@ -16,10 +16,12 @@ import pytest
 
 from bxcore import config
 from bxcore import wiring as wiring_file
+from bxcore.settings.brokerd import BrokerdSettings
 from bxcore.settings.roles import ROLES
 from bxcore.wiring import OWNER, Wiring
 from deploy.quadlet import installation, installer, ownerprogram, steps
 from deploy.quadlet.installation import Images
+from images import layout
 from tests.structure import sources
 
 WIRING = wiring_file.load(sources.ROOT / "nix" / "roles.json")
@@ -236,6 +238,48 @@ def test_a_number_that_is_taken_is_refused_before_anything_is_written(
     assert install(*OPTIONS) == 1
     assert "the user number 2102, which is bx-loopd's, belongs to bob" in capsys.readouterr().err
     assert snapshot(root) == before
+
+
+@pytest.mark.parametrize("options", [("--grant", "/"), ("--grant", "/etc"), ("--owner", "x\nu+ evil 0")])
+def test_what_can_never_be_is_refused_where_it_is_only_looked_at(
+    root: Path, install: Callable[..., int], options: tuple[str, str]
+) -> None:
+    before = snapshot(root)
+    for check in ((), ("--check",)):
+        assert install(*OPTIONS, *options, *check) == 1
+    assert snapshot(root) == before
+
+
+def test_a_stranger_in_a_group_of_boxmakers_is_refused_before_anything_is_written(
+    root: Path, install: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (root / "etc" / "group").open("a") as group:
+        group.write("bx-tool-runner:x:999:eve\n")
+    before = snapshot(root)
+    assert install(*OPTIONS) == 1
+    assert "eve is in the group bx-tool-runner" in capsys.readouterr().err
+    assert snapshot(root) == before
+
+
+def test_the_last_granted_folder_can_be_taken_back(
+    root: Path, install: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "OWN", ())  # tests lie in one of them
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    unit = root / "etc/containers/systemd/users/2103/bx-brokerd.container.d/10-machine.conf"
+    assert install(*OPTIONS, "--grant", str(folder), "--grant", str(folder)) == 0
+    assert unit.read_text().count(f"src={folder},") == 1
+    assert install() == 0
+    assert str(folder) in unit.read_text()
+    assert install("--no-grants") == 0
+    assert str(folder) not in unit.read_text()
+
+
+def test_nothing_of_boxmakers_own_may_be_shown_to_a_tool(root: Path, install: Callable[..., int]) -> None:
+    assert install(*OPTIONS) == 0
+    settings = config.load(at(root, "etc/brokerd.toml"), BrokerdSettings)
+    assert settings.protect == (WIRING.at("home"), WIRING.at("etc"))
 
 
 @pytest.mark.parametrize("address", ["https://model.example.com", "model.example.com", "unix:relative"])
