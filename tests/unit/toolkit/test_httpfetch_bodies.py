@@ -24,8 +24,8 @@ def _packed(data: bytes, window: int) -> bytes:
 
 
 ENCODINGS = {
-    "gzip": gzip.compress(b"packed text"),
-    "x-gzip": gzip.compress(b"packed text"),
+    "gzip": gzip.compress(b"packed text", mtime=0),
+    "x-gzip": gzip.compress(b"packed text", mtime=0),
     "deflate": _packed(b"packed text", zlib.MAX_WBITS),
     "Deflate": _packed(b"packed text", -zlib.MAX_WBITS),
     "identity": b"packed text",
