@@ -17,7 +17,7 @@ from deploy.appliance.host import Appliance
 from deploy.local import configs, launch, plan, processes, starter, upstream
 from deploy.local.configs import Outcome
 from deploy.local.conversation import converse
-from deploy.local.home import Home, refuse_another_users
+from deploy.local.home import Home, refuse_another_users, refuse_unprintable
 from deploy.local.launch import EXIT_NOT_STARTED, EXIT_USAGE
 from deploy.local.plan import Part
 from deploy.local.processes import Process
@@ -62,6 +62,7 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_USAGE
     try:
         os.umask(0o077)
+        refuse_unprintable(options.home.path)
         for directory in (plan.STATE, options.home.path):
             refuse_another_users(directory)
         options.home.log.mkdir(parents=True, exist_ok=True)

@@ -11,21 +11,24 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from bxcore import wiring as wirings
 from bxcore.wiring import TOOLS, Wiring
 from deploy.appliance import place as places
-from deploy.appliance import remains, roleplan, users
+from deploy.appliance import remains, roleplan, socketpaths, users
 from deploy.appliance.place import Account, Place
 from deploy.appliance.rolecontainer import RoleContainer
 from deploy.appliance.roleplan import Settings
 from deploy.local import imagestore, logfiles, podman, podmanconf, roleimages, toolhost, toolimage
-from deploy.local.home import ROLES
+from deploy.local.home import ROLES, refuse_unprintable
 from deploy.local.imagestore import Archive
 from deploy.local.plan import Part
 from deploy.local.podman import Podman, Service
@@ -149,11 +152,15 @@ class Appliance:
             self._images[party] = f"sha256:{images[party].identity}"
 
         _each(self._stores, hold)
+        # Nobody is left who would make another. A role could tell less of what it finds there.
+        for socket in self._sockets:
+            socketpaths.clear(socket)
 
     def serve_tools(self) -> None:
         """Start the tools' container service, and let in whom its directory lets in."""
         account = self.place.account(TOOLS)
         podman.end_leftovers(account.api_socket)
+        socketpaths.clear(account.api_socket)
         self._service = self._stores[TOOLS].serve(self.log / "podman.log")
         self._service.wait_ready()
         # Podman makes it for its own user alone, whatever the directory says.
@@ -168,15 +175,22 @@ class Appliance:
         return True
 
     def close(self) -> None:
-        """Stop everything: the roles, the last one first, then the tools, then what they left."""
-        for role in reversed(list(self._running)):
-            self.stop(role)
+        """Stop everything: the roles, the last one first, then the tools, then what they left.
+
+        One step that fails keeps no other one from being done; what failed is told after all. Raises Refusal.
+        """
+        steps: list[Callable[[], None]] = [partial(self.stop, role) for role in reversed(list(self._running))]
         if self._service is not None:
-            self._service.stop()
-        _each(self._stores, lambda party: remains.clear(self._stores[party]))
-        for socket in (self.place.model_socket, *(self.wiring.at(edge.path) for edge in self.wiring.edges)):
-            socket.unlink(missing_ok=True)
-        self._lock.close()
+            steps.append(self._service.stop)
+        steps += [partial(_each, self._stores, lambda party: remains.clear(self._stores[party]))]
+        steps += [partial(socketpaths.clear, socket) for socket in self._sockets]
+        failed = [said for step in (*steps, self._lock.close) if (said := _failure(step))]
+        if failed:
+            raise Refusal("\n".join(failed))
+
+    @property
+    def _sockets(self) -> tuple[Path, ...]:
+        return (self.place.model_socket, *(self.wiring.at(edge.path) for edge in self.wiring.edges))
 
     def __enter__(self) -> "Appliance":
         return self
@@ -201,12 +215,15 @@ def start(
     `upstream` as in inferproxy.toml; None: a model server's socket in the place. `only`: the roles to make ready.
     Raises Refusal with what to do.
     """
+    refuse_unprintable(state.resolve())
     for program in ("podman", "setfacl"):
         if shutil.which(program) is None:
             raise Refusal(f"there is no {program} here; deploy/local/setup.sh appliance installs it, or says how")
     wiring = wirings.load(ROLES)
     found = users.find(wiring)
     place = places.choose(state, wiring, found)
+    if upstream is not None:
+        check_socket(upstream, place.wiring)
     lock = place.lock()
     if lock is None:
         raise InUse(f"another one runs the appliance of {state}; its directory is {place.path}")
@@ -225,9 +242,18 @@ def start(
             _forget(lost)
         _furnish(appliance, [party for party in stores if party != TOOLS], say)
     except BaseException:
-        appliance.close()
+        with suppress(Refusal):  # the first reason is the one to tell
+            appliance.close()
         raise
     return appliance
+
+
+def check_socket(upstream: str, wiring: Wiring) -> None:
+    """Raise Refusal for a model server's socket that does not lie in a directory of its own."""
+    if directory := roleplan.socket_directory(upstream):
+        for one in (directory, directory.resolve()):
+            if reason := roleplan.unfit_socket_directory(one, wiring):
+                raise Refusal(f"UPSTREAM={upstream}: {reason}")
 
 
 def _furnish(appliance: Appliance, roles: Sequence[str], say: Say) -> None:
@@ -273,6 +299,15 @@ def _part(role: str, words: Sequence[str]) -> Part:
         stop_seconds=_STOP_SECONDS,
         network=False,
     )
+
+
+def _failure(step: Callable[[], None]) -> str | None:
+    """Take a step of the take-down. Returns what went wrong, in words."""
+    try:
+        step()
+    except (Refusal, OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return None
 
 
 def _each(parties: Mapping[str, Podman[Account]], do: Callable[[str], None]) -> None:

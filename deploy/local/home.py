@@ -91,6 +91,7 @@ class Home:
 
     def prepare(self) -> None:
         """Make the directories that are missing. Raises Refusal where it is another user's, or its path too long."""
+        refuse_unprintable(self.path)
         refuse_another_users(self.path)
         longest = max((self.loop_socket, self.infer_socket, self.notify_socket("inferproxy")), key=_size)
         if _size(longest) > MAX_SOCKET_BYTES:
@@ -123,6 +124,12 @@ class Home:
 @cache
 def _wiring() -> Wiring:
     return wiring.load(ROLES)
+
+
+def refuse_unprintable(directory: Path) -> None:
+    """Raise Refusal for a name that cannot stand in a line of text, as in settings and in what names the home."""
+    if not str(directory).isprintable():
+        raise Refusal(f"{directory!a}: a home's name needs characters that can be printed; use another directory")
 
 
 def refuse_another_users(directory: Path) -> None:

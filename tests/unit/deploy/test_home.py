@@ -37,6 +37,15 @@ def test_a_path_that_no_socket_can_have_is_refused_before_anything_is_made(tmp_p
     assert not home.path.exists()
 
 
+@pytest.mark.parametrize("name", ["new\nline", "last\n", "re\rturn", "\x1b[2J", os.fsdecode(b"\xff")], ids=ascii)
+def test_a_name_that_no_line_can_hold_is_refused_before_anything_is_made(tmp_path: Path, name: str) -> None:
+    home = Home(tmp_path / name)
+    with pytest.raises(Refusal, match="can be printed") as refusal:
+        home.prepare()
+    assert str(refusal.value).isprintable()
+    assert not home.path.exists()
+
+
 def test_the_longest_path_that_is_let_through_works(tmp_path: Path) -> None:
     room = MAX_SOCKET_BYTES - len(str(Home(tmp_path).notify_socket("inferproxy"))) - 1
     home = Home(tmp_path / ("d" * room))
