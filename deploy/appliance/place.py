@@ -11,6 +11,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -87,7 +88,8 @@ class Place:
     def of(self) -> Path | None:
         """Return the state that this belongs to; None where that is not written down."""
         try:
-            return Path(self.state.read_text(encoding="utf-8").removesuffix("\n"))
+            # Not as text, in which a carriage return would become another character.
+            return Path(os.fsdecode(self.state.read_bytes().removesuffix(b"\n")))
         except OSError:
             return None
 
@@ -171,16 +173,24 @@ class Place:
         return os.getegid()
 
     def _wired(self, directory: Directory) -> None:
-        path = self.wiring.at(directory.path)
-        self._directory(path, self.users.uid(directory.user), self.users.gid(directory.group), int(directory.mode, 8))
-        if self.users.own and (directory.enter or directory.sockets):
-            _let_in(path, enter=directory.enter, sockets=directory.sockets)
+        acl = _entries(directory) if self.users.own and (directory.enter or directory.sockets) else []
+        self._directory(
+            self.wiring.at(directory.path),
+            self.users.uid(directory.user),
+            self.users.gid(directory.group),
+            int(directory.mode, 8),
+            acl=acl,
+        )
 
-    def _directory(self, path: Path, uid: int, gid: int, mode: int) -> None:
-        path.mkdir(exist_ok=True)
-        if self.users.own:
-            os.chown(path, uid, gid)
-        path.chmod(mode)  # after the change of owner, which clears the bit for the group
+    def _directory(self, path: Path, uid: int, gid: int, mode: int, *, acl: Sequence[str] = ()) -> None:
+        with suppress(FileExistsError):
+            path.mkdir()
+        with _opened(path) as itself:
+            if self.users.own:
+                os.chown(itself, uid, gid)
+            itself.chmod(mode)  # after the change of owner, which clears the bit for the group
+            if acl:
+                set_acl(itself, acl)
 
 
 def choose(state: Path, wiring: Wiring, users: Users) -> Place:
@@ -219,12 +229,30 @@ def write(path: Path, text: str, *, gid: int | None, mode: int) -> None:
     unfinished.replace(path)
 
 
-def _let_in(path: Path, *, enter: Sequence[str], sockets: bool) -> None:
-    """Say who else may enter, and for sockets who may write what is made in it (nix/roles.nix)."""
-    entries = [f"u:{user}:x" for user in enter]
-    if sockets:
-        entries += ["d:u::rwx", "d:g::rw", "d:m::rw", "d:o::-", *(f"d:u:{user}:rw" for user in enter)]
-    set_acl(path, entries)
+@contextmanager
+def _opened(path: Path) -> Iterator[Path]:
+    """Give a name of the directory that stays its own, whatever becomes of the path. Raises Refusal for a link."""
+    try:
+        # For its name alone: whoever owns it may have closed it to themselves.
+        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError:
+        what = f"a link to {path.readlink()}" if path.is_symlink() else "no directory"
+        raise Refusal(
+            f"{path} is {what}, and has to be a directory: what is done to it would be done elsewhere. "
+            "Move it away; to have it on another disk, mount that one there"
+        ) from None
+    try:
+        yield Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def _entries(directory: Directory) -> list[str]:
+    """Return who else may enter, and for sockets who may write what is made in it (nix/roles.nix)."""
+    entries = [f"u:{user}:x" for user in directory.enter]
+    if directory.sockets:
+        entries += ["d:u::rwx", "d:g::rw", "d:m::rw", "d:o::-", *(f"d:u:{user}:rw" for user in directory.enter)]
+    return entries
 
 
 def set_acl(path: Path, entries: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """Where an appliance lies on a machine that is not one: whose directories, with which modes, and who may enter."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +102,36 @@ def test_a_link_in_its_place_is_refused(short: Path, wired: Wiring, me: Users) -
     place.path.symlink_to("/etc")
     with pytest.raises(Refusal, match="not a directory of yours"):
         place.lock()
+
+
+@pytest.mark.parametrize("name", ["home/sessions", "home/run/infer", "etc/grants", "home"])
+def test_a_link_in_place_of_a_directory_is_refused_and_not_followed(place: Place, short: Path, name: str) -> None:
+    elsewhere = short / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    path = place.wiring.at(name + "/")
+    shutil.rmtree(path)
+    path.symlink_to(elsewhere)
+    with pytest.raises(Refusal, match=f"{path} is a link to {elsewhere}"):
+        place.prepare()
+    assert (elsewhere.stat().st_mode & 0o7777, list(elsewhere.iterdir())) == (0o755, [])
+
+
+def test_a_link_to_nowhere_and_a_file_are_refused_too(place: Place, short: Path) -> None:
+    path = place.wiring.at("home/sessions")
+    path.rmdir()
+    path.symlink_to(short / "nowhere")
+    with pytest.raises(Refusal, match="is a link to"):
+        place.prepare()
+    path.unlink()
+    path.touch()
+    with pytest.raises(Refusal, match="is no directory"):
+        place.prepare()
+
+
+def test_the_state_is_read_as_it_was_written(place: Place) -> None:
+    for name in ("/a/state", "/a/state\n", "/a/st\rate"):
+        places.write(place.state, f"{name}\n", gid=None, mode=0o644)
+        assert place.of() == Path(name)
 
 
 def test_files_have_the_wirings_modes(place: Place) -> None:
