@@ -102,9 +102,10 @@ class Appliance:
             before.close()
         news = self._notify_socket(role)
         log = self.log / f"{role}.log"
-        with logfiles.begin(log) as output:
+        kept = logfiles.Capped(log)
+        with kept.output as output:
             popen = store.attached(*words, output=output, notify=news.path)
-        container = RoleContainer(_part(role, words), popen, news, log, store=store, name=name)
+        container = RoleContainer(_part(role, words), popen, news, log, kept=kept, store=store, name=name)
         self._running[role] = container
         return container
 

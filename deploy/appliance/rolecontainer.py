@@ -30,12 +30,22 @@ class RoleContainer(Process):
         news: NotifySocket,
         log: Path,
         *,
+        kept: logfiles.Capped,
         store: Podman[Account],
         name: str,
     ) -> None:
         super().__init__(part, popen, news, log)
         self.name = name
         self._store = store
+        self._kept = kept
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs. Once it has ended its log is whole."""
+        code = super().exit_code
+        if code is not None:
+            self._kept.finish()
+        return code
 
     @property
     def alive(self) -> bool:
