@@ -29,10 +29,11 @@ let
       if writable then "false" else "true"
     },noexec,nosuid,nodev";
 
-  # Without what lies in another one: mounted once more, it would be a file system below a granted folder.
+  # Without what is there twice, or lies in another one: that would be a mount on, or below, a granted folder.
   outermost = filter (
     inner: !(builtins.any (outer: builtins.substring 0 (builtins.stringLength outer + 1) inner == "${outer}/") granted)
-  ) granted;
+  ) once;
+  once = builtins.foldl' (seen: path: if builtins.elem path seen then seen else seen ++ [ path ]) [ ] granted;
 
   toolRunner = head (filter (e: e.name == "tool-runner") wiring.edges);
 in

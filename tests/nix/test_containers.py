@@ -36,6 +36,10 @@ CASES: dict[str, tuple[dict[str, Any], Settings]] = {
             granted=tuple(map(Path, ("/srv/notes", "/srv/notes/inner", "/srv/notes2", "/srv/a, b"))),
         ),
     ),
+    "a folder granted twice": (
+        {"grantedPaths": ["/srv/notes", "/srv/b", "/srv/notes"]},
+        Settings(upstream=UPSTREAM, network="pasta", granted=tuple(map(Path, ("/srv/notes", "/srv/b", "/srv/notes")))),
+    ),
     "another home": ({"stateDir": "/srv/boxmaker"}, Settings(upstream=UPSTREAM, network="pasta")),
 }
 
