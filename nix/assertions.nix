@@ -7,6 +7,7 @@
   wiring,
   plan,
   wired,
+  model,
 }:
 let
   inherit (builtins)
@@ -14,11 +15,13 @@ let
     any
     concatMap
     concatStringsSep
+    dirOf
     elem
     filter
     head
     isAttrs
     match
+    stringLength
     ;
   inherit (lib) hasPrefix;
 
@@ -49,11 +52,6 @@ let
   home = plan.at "home";
   etc = plan.at "etc";
 
-  # The host of an upstream over TCP, null where it is anything else.
-  tcp = match "http://(\\[[0-9a-fA-F:.]+]|[A-Za-z0-9._-]+)(:[0-9]+)?/?" cfg.upstream;
-  host = if tcp == null then "" else head tcp;
-  loopback = is "127[.].*|localhost|\\[::1]" host;
-  isLiteral = is "[0-9]+([.][0-9]+){3}|\\[.*]|localhost" host;
   networked = filter (name: plan.networkOf name != "none") roleNames;
 
   upstream = [
@@ -63,60 +61,76 @@ let
     (refuse (hasPrefix "https:" cfg.upstream)
       "upstream is https: inferproxy forwards bytes unread and ends no TLS; give http, over a network that you trust, or a socket"
     )
-    (refuse (hasPrefix "http://" cfg.upstream && tcp == null)
+    (refuse (hasPrefix "http://" cfg.upstream && !model.isTcp)
       "upstream must be no more than \"http://host:port\": no path, user or query"
     )
     (refuse (cfg.upstream != "" && !is "(http|https|unix):.*" cfg.upstream)
       "upstream must begin with \"http://\" or \"unix:/\""
     )
-    (refuse (hasPrefix "unix:" cfg.upstream && !normal (lib.removePrefix "unix:" cfg.upstream))
-      "upstream must name its socket by an absolute path without \".\", \"..\" or empty parts"
+    (refuse
+      (
+        hasPrefix "unix:" cfg.upstream
+        && !(normal (lib.removePrefix "unix:" cfg.upstream) && is "[^[:cntrl:]\",]*" cfg.upstream)
+      )
+      "upstream must name its socket by an absolute path without \".\", \"..\", empty parts, quotes, commas or line breaks"
     )
-    (refuse (sharedDirectory plan.socketDirectory)
-      "upstream's socket lies in ${toString plan.socketDirectory}, which inferproxy would see whole: give the socket a directory of its own, outside of ${home}, ${etc} and /tmp"
+    (refuse (plan.socketDirectory != null && unfit plan.socketDirectory)
+      "upstream's socket lies in ${toString plan.socketDirectory}, which inferproxy would see whole: give the socket a directory of its own, outside of ${home}, ${etc}, /tmp and what many share"
     )
-    (refuse (!is "(pasta|slirp4netns)(:.*)?|host" cfg.network)
-      "network must be \"pasta\", \"slirp4netns\" (both with options after a colon) or \"host\""
+    (refuse model.isOdd
+      "upstream is at ${model.host}, which is neither a name nor an address written in full, as 192.0.2.7 or [2001:db8::7]"
     )
-    (refuse (loopback && !is "host|pasta:(.*,)?-T,.*" cfg.network)
-      "upstream is on this machine's loopback address, which ${cfg.network} does not reach: use a socket (unix:/…), network = \"pasta:-T,PORT\", or network = \"host\""
+    (refuse (!model.isNetwork cfg.network)
+      "network must be \"pasta\" (with -T,PORT, -m,MTU, -i,INTERFACE, -4 or -6 after a colon, separated by commas), \"slirp4netns\" (with enable_ipv6=BOOL or mtu=MTU) or \"host\": other options of theirs listen, write files or lead in this machine's own services"
+    )
+    (refuse (model.isLoopback && cfg.network != "host" && !model.leadsIn model.port cfg.network)
+      "upstream is on this machine's loopback address, which ${cfg.network} does not reach at port ${model.port}: use a socket (unix:/…), network = \"pasta:-T,${model.port}\", or network = \"host\""
+    )
+    (refuse (model.isLoopback && !model.isLedIn && !(cfg.network == "host" && model.isHostsOwn))
+      "upstream is at ${model.host}, another word for this machine: write 127.0.0.1, [::1] or localhost, where its port is led in"
     )
   ];
 
-  sharedDirectory =
+  # What inferproxy must not see of this machine: word for word what deploy/appliance/roleplan.py refuses
+  # (unfit_socket_directory), and what is NixOS' own: the store, and the /tmp that each unit has of its own.
+  unfit =
     directory:
-    directory != null
-    && (
-      elem directory [
-        "/"
-        "/etc"
-        "/home"
-        "/nix"
-        "/root"
-        "/run"
-        "/srv"
-        "/tmp"
-        "/var"
-        "/var/lib"
-        "/var/run"
-        "/var/tmp"
-      ]
-      || any (meet directory) [
-        home
-        etc
-      ]
-      # What a person's session has there: the bus, a display.
-      || is "/run/user(/[0-9]+)?" directory
-      # Units have a /tmp of their own, and of this one nothing.
-      || any (place: within place directory) [
-        "/tmp"
-        "/var/tmp"
-      ]
-    );
+    any (own: within directory own || (own != "/run" && within own directory)) imagesOwn
+    || any (meet directory) [
+      home
+      etc
+    ]
+    || elem directory [
+      "/home"
+      "/media"
+      "/mnt"
+      "/opt"
+      "/root"
+      "/run/dbus"
+      "/run/lock"
+      "/run/systemd"
+      "/run/user"
+      "/srv"
+      "/var"
+      "/var/cache"
+      "/var/lib"
+      "/var/log"
+      "/var/run"
+    ]
+    # All that somebody has: their files, and what their session has, as the bus or a display.
+    || elem (dirOf directory) [
+      "/home"
+      "/run/user"
+    ];
 
   addresses = [
-    (refuse (tcp != null && !isLiteral && !(cfg.allowedAddresses ? ${head (networked ++ [ "inferproxy" ])}))
-      "allowedAddresses.${listed networked} is missing: upstream is a name (${host}), so the addresses behind it, and those of the name servers, have to be said"
+    (refuse
+      (
+        model.isTcp
+        && model.addresses == [ ]
+        && !(cfg.allowedAddresses ? ${head (networked ++ [ "inferproxy" ])})
+      )
+      "allowedAddresses.${listed networked} is missing: upstream is a name (${model.host}), so the addresses behind it, and those of the name servers, have to be said"
     )
   ]
   ++ refuseEach (attrNames cfg.allowedAddresses) (name: !elem name roleNames) (
@@ -126,27 +140,29 @@ let
     name: !elem name networked
   ) (name: "allowedAddresses.${name}: this role has no network, so there is nothing to allow")
   ++ refuseEach (concatMap (name: cfg.allowedAddresses.${name}) (attrNames cfg.allowedAddresses)) (
-    address: elem address [ "any" "" ] || is ".*/0" address
-  ) (address: "allowedAddresses holds \"${address}\", which would allow everything");
+    address: !model.isRange address
+  ) (
+    address: "allowedAddresses holds ${builtins.toJSON address}: each must be one address, a range of at least /8 (IPv4) or /16 (IPv6), or \"localhost\""
+  );
 
-  # NixOS, systemd and Podman each read this path in a language of its own.
+  # NixOS, systemd and Podman each read this path in a language of its own. Its directories get owners and modes, so
+  # it is one that nobody else has: by its name, since a module cannot look.
+  longest = builtins.foldl' lib.max 0 (map (e: stringLength (plan.at "${e.directory}/${e.socket}")) wiring.edges);
+  homeOf = name: accounts.${name}.home or "/";
   state = [
     (refuse (!normal home || !is "[A-Za-z0-9/_.+-]*" home)
       "stateDir must be an absolute path of letters, digits and \"_.+-\", without \".\", \"..\" or empty parts"
     )
-    (refuse
-      (any (meet home) [
-        etc
-        "/nix"
-        "/proc"
-        "/sys"
-        "/dev"
-        "/run"
-        "/tmp"
-      ])
-      "stateDir is ${home}: it has to outlive a reboot, in a directory that is Boxmaker's alone, and apart from ${etc}"
+    (refuse (!is "(/var/lib|/srv|/persist|/data|/mnt/[^/]+)(/[^/]+)*/boxmaker(-[^/]+)?" home)
+      "stateDir is ${home}: it has to outlive a reboot and to be Boxmaker's alone: a directory called boxmaker, or boxmaker-SOMETHING, below /var/lib, /srv, /persist, /data or /mnt/NAME"
     )
-  ];
+    (refuse (longest > 107)
+      "stateDir is too long: the longest path of a socket below it has ${toString longest} bytes, and Linux takes 107"
+    )
+  ]
+  ++ refuseEach others (name: homeOf name != "/" && meet (homeOf name) home) (
+    name: "stateDir is ${home}, which holds or lies in the home of ${name} (${homeOf name}), who could put another directory in its place"
+  );
 
   # A folder at, above or below one of these would replace a part of brokerd's own image, or of the unit's /tmp. All
   # of OWN in images/layout.py is among them, which a test compares.
@@ -173,8 +189,8 @@ let
     "/var/tmp"
   ];
   granted =
-    refuseEach cfg.grantedPaths (path: !normal path || is ".*[\"\n\r].*" path) (
-      path: "grantedPaths: \"${path}\" must be an absolute path without \".\", \"..\", empty parts or quotes"
+    refuseEach cfg.grantedPaths (path: !normal path || !is "[^[:cntrl:]\"]*" path) (
+      path: "grantedPaths: \"${path}\" must be an absolute path without \".\", \"..\", empty parts, quotes or line breaks"
     )
     ++ refuseEach cfg.grantedPaths (path: meet path home || meet path etc) (
       path: "grantedPaths: ${path} holds or lies in ${home} or ${etc}, which no tool may see"
@@ -217,13 +233,48 @@ let
   );
 
   others = filter (name: !elem name ours) (attrNames accounts);
+
+  # Who may be in a group of Boxmaker's. A pair's group opens the directory of their socket: whoever is in that of the
+  # tools' Podman holds the user that tools run as. A role that calls another one is let in by an ACL, and is in none.
+  mayBeIn = builtins.listToAttrs (
+    map (user: {
+      name = user;
+      value = [ user ];
+    }) ours
+    ++ map (e: {
+      name = e.group;
+      value = if e.client == "owner" then cfg.owners else [ ];
+    }) wiring.edges
+  );
+  groups = config.users.groups;
+  inGroup =
+    group:
+    concatMap (key: groups.${key}.members or [ ]) (
+      filter (key: key == group || groups.${key}.name or key == group) (attrNames groups)
+    )
+    ++ filter (
+      name: accounts.${name}.group or "" == group || elem group (accounts.${name}.extraGroups or [ ])
+    ) (attrNames accounts);
+  strangers = concatMap (
+    group: map (who: { inherit group who; }) (filter (who: !elem who mayBeIn.${group}) (inGroup group))
+  ) (attrNames mayBeIn);
+
+  changed =
+    account: uid: name:
+    account.isNormalUser or false || account.uid or null != uid || account.group or name != name;
   users =
-    refuseEach others (name: elem (accounts.${name}.uid or null) (builtins.attrValues uids)) (
+    refuseEach strangers (_: true) (
+      s: "${s.who} is in the group ${s.group}, which is Boxmaker's own: whoever is in it holds what that role, or that pair, may"
+    )
+    ++ refuseEach (filter (key: !(mayBeIn ? ${key})) (attrNames groups)) (
+      key: elem (groups.${key}.gid or null) (builtins.attrValues uids)
+    ) (key: "the group ${key} has the gid ${toString groups.${key}.gid}, which is one of Boxmaker's")
+    ++ refuseEach others (name: elem (accounts.${name}.uid or null) (builtins.attrValues uids)) (
       name: "the user ${name} has the uid ${toString accounts.${name}.uid}, which is one of Boxmaker's: ${
         listed (map (user: "${user} ${toString uids.${user}}") (attrNames uids))
       }"
     )
-    ++ refuseEach ours (name: accounts.${name}.isNormalUser or false || accounts.${name}.uid or null != uids.${name}) (
+    ++ refuseEach ours (name: changed accounts.${name} uids.${name} name) (
       name: "the user ${name} is Boxmaker's own, and something else in this configuration changes it"
     )
     ++

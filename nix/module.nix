@@ -62,8 +62,7 @@ let
     owner = if cfg.owners == [ ] then "root" else builtins.head cfg.owners;
   };
 
-  literal = builtins.match "http://(\\[([0-9a-fA-F:.]+)]|([0-9]+([.][0-9]+){3})|(localhost))(:[0-9]+)?/?" cfg.upstream;
-  upstreamAddress = if literal == null then [ ] else filter (part: part != null) (map (builtins.elemAt literal) [ 1 2 4 ]);
+  model = import ./upstream.nix { inherit (cfg) upstream; };
 
   units = import ./units.nix {
     inherit
@@ -74,7 +73,7 @@ let
       ;
     inherit (cfg) toolImage toolImageId;
     podman = config.virtualisation.podman.package;
-    allowed = name: cfg.allowedAddresses.${name} or upstreamAddress;
+    allowed = name: cfg.allowedAddresses.${name} or model.addresses;
     restartTriggers =
       name:
       let
@@ -130,6 +129,7 @@ in
         wiring
         plan
         wired
+        model
         ;
     };
 

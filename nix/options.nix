@@ -60,7 +60,8 @@ in
     description = ''
       The model server: `http://host:port`, or `unix:/directory/name.sock` where it listens on a socket of this
       machine. With a socket inferproxy has no network at all; its user, `bx-inferproxy`, has to be let into the
-      socket's directory, which should hold nothing else. Required.
+      socket's directory, which it sees whole: one of its own, that holds nothing else. A server on the loopback address
+      is written as `127.0.0.1`, `[::1]` or `localhost`. Required.
     '';
   };
 
@@ -70,8 +71,11 @@ in
     example = "slirp4netns";
     description = ''
       Podman's name of the network that inferproxy gets to reach an upstream over TCP: `pasta`, `slirp4netns` or
-      `host`, with Podman's own options after a colon. An upstream on this machine's loopback address needs
-      `pasta:-T,PORT` or `host`; with `host`, {option}`services.boxmaker.allowedAddresses` is all that holds it.
+      `host`. After a colon, separated by commas, `pasta` may have `-T,PORT` (that port of this machine's loopback
+      address), `-m,MTU`, `-i,INTERFACE`, `-4`, `-6`, and `slirp4netns` may have `mtu=MTU`, `enable_ipv6=true`. Other
+      options of theirs listen for others, write files, or lead in whatever serves on the loopback address. An upstream
+      there needs `pasta:-T,PORT` with its port, or `host`; with `host`,
+      {option}`services.boxmaker.allowedAddresses` is all that holds it.
     '';
   };
 
@@ -85,8 +89,8 @@ in
       ];
     };
     description = ''
-      For each role that has a network, the addresses that its unit may speak with, as systemd's `IPAddressAllow=`
-      takes them; everything else is denied. Left out, it is the address in
+      For each role that has a network, the addresses that its unit may speak with: one each, or a range of at least
+      /8 (IPv4) or /16 (IPv6), or `localhost`; everything else is denied by systemd. Left out, it is the address in
       {option}`services.boxmaker.upstream`. An upstream that is a name needs them said, those of the name servers too.
     '';
   };
@@ -96,8 +100,9 @@ in
     default = "/var/lib/boxmaker";
     description = ''
       Where everything lies that Boxmaker writes: sessions, audit log, what brokerd keeps, sockets, and the image
-      stores of the roles' users. Its sub-directories come from nix/roles.nix. Another place than the default is told
-      to `bxctl` by the variable BOXMAKER_HOME.
+      stores of the roles' users. Its sub-directories come from nix/roles.nix. A directory of its own, called `boxmaker`
+      or `boxmaker-SOMETHING`, below /var/lib, /srv, /persist, /data or /mnt/NAME; at most 79 bytes, since the paths of
+      sockets end at 107. Another place than the default is told to `bxctl` by the variable BOXMAKER_HOME.
     '';
   };
 
@@ -106,8 +111,9 @@ in
     default = [ ];
     example = [ "/srv/notes" ];
     description = ''
-      The folders that grants may speak of. brokerd sees them read-only at the same path, and checks there what a tool
-      asks for; a grant of anything else is refused. `bx-brokerd` and `boxmaker-tools` have to be let in by an ACL:
+      The folders that grants may speak of, each by its real path, without a link on the way: brokerd is shown the name
+      that stands here alone, so a deny for another one would not hold (`bxctl doctor` finds it). brokerd sees them
+      read-only at the same path, and checks there what a tool asks for; a grant of anything else is refused. `bx-brokerd` and `boxmaker-tools` have to be let in by an ACL:
       `bxctl doctor` says the command.
     '';
   };

@@ -18,6 +18,7 @@ rec {
     );
   mapAttrs' = f: set: listToAttrs (map (name: f name set.${name}) (attrNames set));
   mapAttrsToList = f: set: map (name: f name set.${name}) (attrNames set);
+  max = one: other: if one > other then one else other;
   optional = condition: value: if condition then [ value ] else [ ];
   optionals = condition: values: if condition then values else [ ];
   optionalAttrs = condition: set: if condition then set else { };
