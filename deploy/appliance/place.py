@@ -1,8 +1,9 @@
 """The directory of one appliance on a machine that is not one: "home" and "etc" of the wiring, and Podman's own.
 
 Writes: every directory of the wiring with owner, mode and ACL; Podman's settings and run directory of each party; a
-file that says which state this belongs to; `lock`. A party is a role, or "tools". It lies in /var/tmp under a short
-name, since the roles' users cannot enter a checkout of root's, and Podman refuses long run directories.
+file that says which state this belongs to; `lock`. A party is a role, or "tools". It lies in /var/lib, or /var/tmp for
+who may not write there, under a short name: the roles' users cannot enter a checkout of root's, and Podman refuses long
+run directories.
 """
 
 import fcntl
@@ -22,7 +23,9 @@ from deploy.appliance.users import Users
 from deploy.local.refusal import Refusal
 from deploy.local.tooluser import ToolUser
 
+ROOTS = Path("/var/lib")
 ELSEWHERE = Path("/var/tmp")  # noqa: S108  # survives a reboot; `prepare` accepts only a directory of our own
+"""Systems that remove old files from here exist, and conversations lie in a place: so it is for who has no other."""
 _PREFIX = "bx-"
 _DIGITS = 10
 MAX_RUN_BYTES = 39
@@ -194,16 +197,28 @@ class Place:
 
 
 def choose(state: Path, wiring: Wiring, users: Users) -> Place:
-    """Return the place of this state. Makes nothing."""
+    """Return the place of this state, where there is one, or else where it is to be. Makes nothing."""
     digest = hashlib.sha256(f"{os.geteuid()} ".encode() + os.fsencode(state.resolve())).hexdigest()
-    return _at(ELSEWHERE / f"{_PREFIX}{digest[:_DIGITS]}", wiring, users)
+    name = f"{_PREFIX}{digest[:_DIGITS]}"
+    path = next((top / name for top in _tops() if _is_ours(top / name)), _tops()[0] / name)
+    return _at(path, wiring, users)
+
+
+def every(wiring: Wiring, users: Users) -> Iterator[Place]:
+    """Yield our places."""
+    for top in _tops():
+        for path in sorted(top.glob(f"{_PREFIX}{'[0-9a-f]' * _DIGITS}")):
+            if _is_ours(path):
+                yield _at(path, wiring, users)
 
 
 def lost(wiring: Wiring, users: Users) -> Iterator[Place]:
     """Yield our places whose states are gone: deleted checkouts, and the states of tests."""
-    for path in sorted(ELSEWHERE.glob(f"{_PREFIX}{'[0-9a-f]' * _DIGITS}")):
-        if _is_ours(path) and _is_lost(found := _at(path, wiring, users)):
-            yield found
+    return (place for place in every(wiring, users) if _is_lost(place))
+
+
+def _tops() -> tuple[Path, ...]:
+    return (ROOTS, ELSEWHERE) if os.geteuid() == 0 else (ELSEWHERE,)
 
 
 def _at(path: Path, wiring: Wiring, users: Users) -> Place:
@@ -275,5 +290,8 @@ def _our_directory(path: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    status = path.lstat()
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()

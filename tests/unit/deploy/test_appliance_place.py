@@ -37,7 +37,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Give a short directory, in which places lie."""
     with tempfile.TemporaryDirectory(prefix="b", dir="/var/tmp") as directory:
         Path(directory).chmod(0o755)
-        monkeypatch.setattr(places, "ELSEWHERE", Path(directory))
+        monkeypatch.setattr(places, "_tops", lambda: (Path(directory),))
         monkeypatch.setattr(places, "_DIGITS", 2)
         yield Path(directory)
 
@@ -63,6 +63,24 @@ def test_podman_accepts_every_run_directory(wired: Wiring, me: Users) -> None:
 def test_two_states_have_two_places(tmp_path: Path, wired: Wiring, me: Users) -> None:
     assert len({places.choose(tmp_path / name, wired, me).path for name in "ab"}) == 2
     assert places.choose(tmp_path, wired, me).path == places.choose(tmp_path, wired, me).path
+
+
+def test_roots_place_is_not_where_old_files_are_removed_and_one_that_was_there_is_found(
+    tmp_path: Path, wired: Wiring, me: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp, state = tmp_path / "tmp", tmp_path / "state"
+    monkeypatch.setattr(places, "ROOTS", tmp_path / "lib")
+    monkeypatch.setattr(places, "ELSEWHERE", tmp)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    new = places.choose(state, wired, me).path
+    assert new.parent == tmp_path / "lib"
+    (tmp / new.name).mkdir(parents=True)
+    monkeypatch.setattr(places, "_is_ours", Path.is_dir)
+    assert places.choose(state, wired, me).path == tmp / new.name
+    new.mkdir(parents=True)
+    assert places.choose(state, wired, me).path == new
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    assert places.choose(state, wired, me).path.parent == tmp
 
 
 def test_every_directory_of_the_wiring_is_there_with_its_mode(place: Place) -> None:
@@ -146,7 +164,7 @@ def test_files_have_the_wirings_modes(place: Place) -> None:
 def test_a_name_that_is_too_long_for_podman_is_refused(
     short: Path, wired: Wiring, me: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "ELSEWHERE", short / ("long" * 5))
+    monkeypatch.setattr(places, "_tops", lambda: (short / ("long" * 5),))
     with pytest.raises(Refusal, match="Podman allows"):
         places.choose(short / "state", wired, me).prepare()
 

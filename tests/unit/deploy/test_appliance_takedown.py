@@ -27,7 +27,7 @@ MACHINE = podmanconf.Machine(runtime="runc", unified=False, bus=None)
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     wired = wiring.load(ROLES)
     with tempfile.TemporaryDirectory(prefix="b", dir="/var/tmp") as directory:
-        monkeypatch.setattr(places, "ELSEWHERE", Path(directory))
+        monkeypatch.setattr(places, "_tops", lambda: (Path(directory),))
         monkeypatch.setattr(places, "_DIGITS", 2)
         made = places.choose(
             Path(directory) / "state", wired, Users(own=False, users=dict.fromkeys(wired.users, MYSELF), groups={})
