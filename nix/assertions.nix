@@ -268,9 +268,9 @@ let
     )
     ++ refuseEach (filter (key: !(mayBeIn ? ${key})) (attrNames groups)) (
       key: elem (groups.${key}.gid or null) (builtins.attrValues uids)
-    ) (key: "the group ${key} has the gid ${toString groups.${key}.gid}, which is one of Boxmaker's")
+    ) (key: "the group ${key} has the gid ${toString (groups.${key}.gid or null)}, which is one of Boxmaker's")
     ++ refuseEach others (name: elem (accounts.${name}.uid or null) (builtins.attrValues uids)) (
-      name: "the user ${name} has the uid ${toString accounts.${name}.uid}, which is one of Boxmaker's: ${
+      name: "the user ${name} has the uid ${toString (accounts.${name}.uid or null)}, which is one of Boxmaker's: ${
         listed (map (user: "${user} ${toString uids.${user}}") (attrNames uids))
       }"
     )
