@@ -87,7 +87,7 @@ let
       "upstream is on this machine's loopback address, which ${cfg.network} does not reach at port ${model.port}: use a socket (unix:/…), network = \"pasta:-T,${model.port}\", or network = \"host\""
     )
     (refuse (model.isLoopback && !model.isLedIn && !(cfg.network == "host" && model.isHostsOwn))
-      "upstream is at ${model.host}, another word for this machine: write 127.0.0.1, [::1] or localhost, where its port is led in"
+      "upstream is at ${model.host}, another word for this machine: write 127.0.0.1 or [::1], where its port is led in"
     )
   ];
 

@@ -61,7 +61,7 @@ in
       The model server: `http://host:port`, or `unix:/directory/name.sock` where it listens on a socket of this
       machine. With a socket inferproxy has no network at all; its user, `bx-inferproxy`, has to be let into the
       socket's directory, which it sees whole: one of its own, that holds nothing else. A server on the loopback address
-      is written as `127.0.0.1`, `[::1]` or `localhost`. Required.
+      is written as `127.0.0.1` or `[::1]`: roles have no /etc/hosts. Required.
     '';
   };
 

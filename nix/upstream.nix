@@ -48,13 +48,11 @@ in
     isLocalName
     || (isV4 && is "127[.].*|0[.]0[.]0[.]0" host)
     || (isV6 && is "[0:]*:(0*1?|[fF]{4}:(7[fF]..:.*|0+:0+|:))" inBrackets);
-  # The words for it that `pasta:-T,PORT` leads a port in at.
-  isLedIn =
-    elem host [
-      "127.0.0.1"
-      "[::1]"
-    ]
-    || is "[lL][oO][cC][aA][lL][hH][oO][sS][tT]" host;
+  # The words for it that `pasta:-T,PORT` leads a port in at. A role has no /etc/hosts that would know "localhost".
+  isLedIn = elem host [
+    "127.0.0.1"
+    "[::1]"
+  ];
   isHostsOwn = isV4 && is "127[.].*" host;
 
   # As IPAddressAllow= takes it; empty for a name, which says nothing of what is behind it.

@@ -16,7 +16,8 @@ from deploy.appliance import roleplan
 _NAME = re.compile(r"[a-z0-9._-]+")
 _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*\.?")
 """What inet_aton(3) might take for an address: 127.1 and 0x7f000001 are 127.0.0.1."""
-_LED_IN = frozenset({"127.0.0.1", "::1", "localhost"})
+_LED_IN = frozenset({"127.0.0.1", "::1"})
+"""Not "localhost": a role's container has no /etc/hosts, so it would be asked of a name server."""
 _STORE = Path("/nix")
 _PATH = re.compile(r"(/[^/\x00-\x1f\x7f\",]+)+")
 
@@ -54,7 +55,7 @@ def _of_the_host(host: str) -> Iterator[str]:
     if address is None and (_NUMBER.fullmatch(host) or not _NAME.fullmatch(host)):
         yield f"{host} is neither a name in ASCII nor an address written in full, as 192.0.2.7 or [2001:db8::7]"
     elif _is_loopback(host) and host not in _LED_IN:
-        yield f"{host} is this machine's loopback, led in at 127.0.0.1 and [::1] alone: write one of them"
+        yield f"{host} is this machine's loopback: write 127.0.0.1 or [::1], where its port is led in"
 
 
 def _is_loopback(host: str) -> bool:

@@ -33,6 +33,10 @@ REFUSED: dict[str, tuple[Said, str]] = {
     "a doubled slash in a socket's path": ({"upstream": "unix://etc/model.sock"}, "name its socket by an absolute"),
     "a half address": ({"upstream": "http://127.1:8080"}, "neither a name nor an address written in full"),
     "a port too many": ({"upstream": "http://127.0.0.1:8080", "network": "pasta:-T,8081"}, "at port 8080"),
+    "localhost, which no role can look up": (
+        {"upstream": "http://localhost:8080", "network": "pasta:-T,8080"},
+        "write 127.0.0.1 or [::1]",
+    ),
     "another word for the loopback": (
         {"upstream": "http://0.0.0.0:8080", "network": "host"},
         "another word for this machine",
@@ -153,7 +157,7 @@ ACCEPTED: dict[str, Said] = {
         "allowedAddresses": {"inferproxy": ["192.0.2.7", "192.0.2.53"]},
     },
     "loopback in the host's network": {"upstream": "http://127.0.0.1:8080", "network": "host"},
-    "loopback at its port": {"upstream": "http://LOCALHOST:8080", "network": "pasta:-T,8080"},
+    "loopback at its port": {"upstream": "http://[::1]:8080", "network": "pasta:-T,8080"},
     "another address of the host's own": {"upstream": "http://127.0.0.2:8080", "network": "host"},
     "options of a network": {"network": "pasta:-4,-m,1500,-i,eth0"},
     "a home on another disk": {"stateDir": "/mnt/disk/var/lib/boxmaker-2"},

@@ -98,7 +98,7 @@ def test_a_role_speaks_with_allowed_addresses_alone(good: Evaluated) -> None:
     ("said", "allowed"),
     [
         ({"upstream": "http://[2001:db8::7]:8080"}, ["2001:db8::7"]),
-        ({"upstream": "http://localhost:8080", "network": "host"}, ["localhost"]),
+        ({"upstream": "http://127.0.0.2:8080", "network": "host"}, ["127.0.0.2"]),
         ({"upstream": "http://127.0.0.1:8080", "network": "pasta:-T,8080"}, ["127.0.0.1"]),
         ({"upstream": "unix:/srv/model/model.sock"}, None),
         (
