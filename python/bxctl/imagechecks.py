@@ -19,6 +19,8 @@ IMAGE_UNFIT = "image_missing"
 
 _ID_DIGITS = 64
 _SHOWN = 12
+_PROVED = "names an image that the tools' Podman has, and brokerd proved"
+_SET_UP = "run the set-up again, it loads the image for {user} (on NixOS: systemctl restart {user})"
 _LISTS = ("*-images/images.json", "*/*-images/images.json", ".local/share/*/storage/*-images/images.json")
 """Where containers/storage keeps its list: below the graph root, which may be a directory for each driver, or where
 that lies in a user's home, as where systemd starts the containers: the storage directory is the home there.
@@ -42,7 +44,7 @@ def images(installed: Installed, report: admin.BrokerStatusReport | None) -> Ite
 
 def _tool_image(installed: Installed, report: admin.BrokerStatusReport | None) -> Finding:
     path = installed.wiring.at(installed.wiring.tools.image_file)
-    name, expected = "tool image", f"{path} names an image that the tools' Podman has, and brokerd proved"
+    name, expected = "tool image", f"{path} {_PROVED}"
     try:
         named = installed.machine.text(path).removesuffix("\n").removeprefix("sha256:")
     except PermissionError:
@@ -51,24 +53,32 @@ def _tool_image(installed: Installed, report: admin.BrokerStatusReport | None) -
         return Finding(
             name=name, passed=False, expected=expected, found=f"{path}: {error.strerror}", runbook=IMAGE_UNFIT
         )
-    why = "no tool runs in any other image"
-    if found := _tool_faults(installed, named, report):
-        return Finding(name=name, passed=False, expected=expected, found=found, why=why, runbook=IMAGE_UNFIT)
-    return Finding(name=name, passed=True, expected=expected, found=named[:_SHOWN])
-
-
-def _tool_faults(installed: Installed, named: str, report: admin.BrokerStatusReport | None) -> str:
-    if len(named) != _ID_DIGITS or set(named) - set("0123456789abcdef"):
-        return "the file holds no image ID"
-    if report is not None and report.image == named:
-        return ""
-    if report is not None and report.image is not None:
-        # A file that is mounted by itself stays the old one for whoever has it mounted, once it was replaced.
-        return f"brokerd uses {report.image[:_SHOWN]}, the file names {named[:_SHOWN]}: restart brokerd"
     stored = _stored(installed, installed.wiring.at(installed.wiring.tools.storage))
-    if stored is not None and named not in {image.identity for image in stored}:
-        return f"{named[:_SHOWN]} is not loaded for {installed.wiring.tools.user}"
-    return ""
+    fault = _tool_fault(installed, named, report, stored)
+    if fault is None and stored is None:
+        return Finding(name=name, passed=None, expected=expected, found=AS_ROOT)
+    (result,) = finding.room(name, held=named[:_SHOWN], faults=[] if fault is None else [fault], runbook=IMAGE_UNFIT)
+    return attrs.evolve(result, expected=expected)
+
+
+def _tool_fault(
+    installed: Installed, named: str, report: admin.BrokerStatusReport | None, stored: list[Image] | None
+) -> Fault | None:
+    """Return what is wrong; None where nothing is, or where `stored` is not to be seen."""
+    found = command = ""
+    user, proved = installed.wiring.tools.user, None if report is None else report.image
+    if len(named) != _ID_DIGITS or set(named) - set("0123456789abcdef"):
+        found, command = "the file holds no image ID", _SET_UP.format(user=user)
+    elif proved is not None and proved != named:
+        # A file that is mounted by itself stays the old one for whoever has it mounted, once it was replaced.
+        found = f"brokerd uses {proved[:_SHOWN]}, the file names {named[:_SHOWN]}: restart brokerd"
+        command = "systemctl restart '*brokerd*'"
+    elif stored is not None and named not in {image.identity for image in stored}:
+        # Also where brokerd proved it: that was when it started, and images can be removed.
+        found, command = f"{named[:_SHOWN]} is not loaded for {user}", _SET_UP.format(user=user)
+    if not found:
+        return None
+    return Fault(expected=_PROVED, found=found, why="no tool runs in any other image", command=command)
 
 
 def _role_image(installed: Installed, name: str, image: str, storage: Path) -> Finding:

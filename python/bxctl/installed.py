@@ -55,6 +55,11 @@ class Installed:
         uid = self.uid(name)
         return frozenset() if uid is None else frozenset({uid})
 
+    def command(self, role: str) -> tuple[str, ...]:
+        """Return what runs in a role's container."""
+        row = self.wiring.roles[role]
+        return (*row.command, "--config", str(self.wiring.at(row.config)))
+
     @functools.cached_property
     def role_users(self) -> tuple[str, ...]:
         """The users of the roles and of the tools."""

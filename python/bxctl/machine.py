@@ -24,6 +24,9 @@ from bxcore.acl import Acl
 SYNCHRONISED = Path("/run/systemd/timesync/synchronized")
 """Made by systemd-timesyncd once it has set the clock."""
 
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+"""Version 2 alone, where `cgroup.controllers` lies in it."""
+
 _CONNECT_SECONDS = 2
 _MOST_TEXT = 16 * 1024 * 1024
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -119,6 +122,10 @@ class Machine:
             return None
         return Group(name=entry.gr_name, gid=entry.gr_gid, members=frozenset(entry.gr_mem))
 
+    def within(self, group: Group) -> frozenset[str]:
+        """Return who is in a group, by its list or because it is a user's own."""
+        return group.members | {entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == group.gid}
+
     def uids(self) -> dict[int, str]:
         """Return every user that the database lists."""
         return {entry.pw_uid: entry.pw_name for entry in pwd.getpwall()}
@@ -177,13 +184,21 @@ class Machine:
 
     def mount_points(self, uid: int, command: Sequence[str]) -> list[str] | None:
         """Return where something is mounted for the process of a user that runs `command`; None where none is seen."""
-        wanted = b"".join(word.encode() + b"\0" for word in command)
-        for process in Path("/proc").glob("[0-9]*"):
+        for process in _processes(uid, command):
             # A process may end, and others' mounts are theirs to see.
             with contextlib.suppress(OSError):
-                if process.stat().st_uid == uid and (process / "cmdline").read_bytes() == wanted:
-                    table = (process / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-                    return [_unescaped(line.split(" ")[4]) for line in table.split("\n")[:-1]]
+                table = (process / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+                return [_unescaped(line.split(" ")[4]) for line in table.split("\n")[:-1]]
+        return None
+
+    def control_groups(self, uid: int, command: Sequence[str]) -> list[Path] | None:
+        """Return the control group of the process of a user that runs `command`, and those above it, of version 2.
+
+        None where no such process is seen. Empty where that version holds nothing here.
+        """
+        for process in _processes(uid, command):
+            with contextlib.suppress(OSError):
+                return _control_groups((process / "cgroup").read_text(encoding="utf-8", errors="surrogateescape"))
         return None
 
     def synchronised(self) -> bool | None:
@@ -197,6 +212,22 @@ class Machine:
         """Return what is left on the file system of `path`. Raises OSError."""
         disk = os.statvfs(path)
         return Space(free_bytes=disk.f_bavail * disk.f_frsize, files_free=disk.f_favail if disk.f_files > 0 else None)
+
+
+def _processes(uid: int, command: Sequence[str]) -> Iterator[Path]:
+    wanted = b"".join(word.encode() + b"\0" for word in command)
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.stat().st_uid == uid and (process / "cmdline").read_bytes() == wanted:
+                yield process
+
+
+def _control_groups(table: str) -> list[Path]:
+    if not (CONTROL_GROUPS / "cgroup.controllers").exists():
+        return []  # version 1, or both at once: what holds there is not found this way
+    own = next((line.removeprefix("0::") for line in table.splitlines() if line.startswith("0::/")), "/")
+    path = CONTROL_GROUPS / own.lstrip("/")
+    return [here for here in (path, *path.parents) if here.is_relative_to(CONTROL_GROUPS)]
 
 
 def _unescaped(field: str) -> str:

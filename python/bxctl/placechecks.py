@@ -16,12 +16,11 @@ from bxctl import finding
 from bxctl.finding import Fault, Finding
 from bxctl.installed import ROOT, Installed
 from bxctl.machine import Kind, Seen
+from bxctl.rootsword import STORE
 
 DIRECTORY_UNFIT, FILE_UNFIT, GRANTS_UNFIT = "directory_unfit", "file_unfit", "grants_unfit"
 
 _WRITE_BY_OTHERS = 0o022
-_STORE = Path("/nix/store")
-"""What a file of a NixOS configuration is a link into: nobody may write there."""
 
 
 def directories(installed: Installed) -> Iterator[Finding]:
@@ -127,7 +126,7 @@ def _file(installed: Installed, wanted: ConfigFile) -> list[Fault | None]:
     path = installed.wiring.at(wanted.path)
     try:
         seen = installed.machine.look(path)
-        if seen is not None and seen.kind is Kind.LINK and installed.machine.real(path).is_relative_to(_STORE):
+        if seen is not None and seen.kind is Kind.LINK and installed.machine.real(path).is_relative_to(STORE):
             return []
     except PermissionError:
         return [None]

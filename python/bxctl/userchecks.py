@@ -11,10 +11,11 @@ from pathlib import Path
 
 import attrs
 
+from bxcore.wiring import OWNER
 from bxctl import finding
 from bxctl.finding import Fault, Finding
 from bxctl.installed import Installed
-from bxctl.machine import User
+from bxctl.machine import Group, User
 
 USER_UNFIT, IDS_UNFIT = "user_unfit", "ids_unfit"
 
@@ -99,13 +100,62 @@ def _nothing_else(installed: Installed, user: User) -> Iterator[Fault]:
             why="its files belong to that group",
             command=f"groupadd --system --force {user.name} && usermod --gid {user.name} {user.name}",
         )
-    for member in sorted(group.members if group is not None else ()):
+    if group is not None and group.gid == user.gid:
+        yield from _strangers(installed, group, own=user.name, why="who is in a role's group reads its settings")
+
+
+def _strangers(installed: Installed, group: Group, *, own: str | None, why: str) -> Iterator[Fault]:
+    """Yield a fault for each user but `own` who is in a group in which nobody else may be."""
+    for member in sorted(installed.machine.within(group) - {own}):
+        quoted = shlex.quote(member)
+        listed = f"gpasswd --delete {quoted} {group.name}"
+        theirs = f"groupadd --force {quoted} && usermod --gid {quoted} {quoted}"
         yield Fault(
-            expected=f"nobody else is in the group {user.name}",
-            found=f"{member} is",
-            why="who is in a role's group reads its settings",
-            command=f"gpasswd --delete {shlex.quote(member)} {user.name}",
+            expected=f"nobody else is in the group {group.name}" if own else f"nobody is in the group {group.name}",
+            found=f"{member} is" if member in group.members else f"it is the own group of {member}",
+            why=why,
+            command=listed if member in group.members else theirs,
         )
+
+
+# -- groups of pairs -------------------------------------------------------------------------------
+
+
+def groups(installed: Installed) -> Iterator[Finding]:
+    """Check who is in the group of each pair: nobody in one of two roles, people alone in one of the owner's."""
+    if installed.one is not None:
+        return
+    faults: list[Fault] = []
+    people = []
+    for edge in installed.wiring.edges:
+        group = installed.machine.group(edge.group)
+        if group is None:
+            continue  # the directory that should belong to it is told
+        if edge.client == OWNER:
+            faults += _roles_among(installed, group)
+            people.append(f"{group.name} {', '.join(sorted(installed.machine.within(group))) or 'nobody'}")
+        else:
+            faults += _strangers(
+                installed,
+                group,
+                own=None,
+                why=f"who is in it reaches the socket between {edge.client} and {edge.listener}",
+            )
+    held = f"nobody in those between roles; owners: {'; '.join(people)}"
+    yield from finding.room("groups", held=held, faults=faults, runbook=USER_UNFIT)
+
+
+def _roles_among(installed: Installed, group: Group) -> Iterator[Fault]:
+    """A role that is in the owners' group would answer brokerd's questions."""
+    for member in sorted(installed.machine.within(group) & set(installed.role_users)):
+        user = installed.machine.user(member)
+        if user is None or group.gid not in user.groups - {user.gid}:  # else the check of users has said so
+            yield Fault(
+                expected=f"no role is in the group {group.name}",
+                found=f"{member} is",
+                why="who is in it is an owner: answers questions, reads every conversation",
+                command=f"gpasswd --delete {member} {group.name}",
+            )
 
 
 # -- ids for containers ----------------------------------------------------------------------------

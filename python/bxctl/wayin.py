@@ -68,10 +68,8 @@ def _grant(name: str, text: str) -> Iterator[Grant]:
 
 def _shown(installed: Installed) -> list[str] | None:
     """Return where something is mounted in brokerd's container; None where that is not to be seen."""
-    role = installed.wiring.roles["brokerd"]
-    uid = installed.uid(role.user)
-    command = (*role.command, "--config", str(installed.wiring.at(role.config)))
-    return None if uid is None else installed.machine.mount_points(uid, command)
+    uid = installed.uid(installed.wiring.roles["brokerd"].user)
+    return None if uid is None else installed.machine.mount_points(uid, installed.command("brokerd"))
 
 
 def _path(

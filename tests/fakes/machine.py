@@ -13,7 +13,7 @@ from bxcore import acl, wiring
 from bxcore.acl import Acl, Entry, Tag
 from bxcore.wiring import OWNER, Directory
 from bxctl.installed import ROOT, Installed
-from bxctl.machine import Group, Kind, Machine, Seen, Space, User
+from bxctl.machine import CONTROL_GROUPS, Group, Kind, Machine, Seen, Space, User
 from tests.structure.sources import ROOT as REPOSITORY
 
 OWNER_UID = 1000
@@ -36,6 +36,7 @@ class FakeMachine(Machine):
         self.links: dict[Path, Path] = {}
         self.silent: set[Path] = set()
         self.points: list[str] | None = None
+        self.limited: dict[int, list[Path]] = {}
         self.clock: bool | None = True
         self.left = Space(free_bytes=10**12, files_free=10**6)
 
@@ -44,6 +45,9 @@ class FakeMachine(Machine):
 
     def group(self, name: str) -> Group | None:
         return self.groups.get(name)
+
+    def within(self, group: Group) -> frozenset[str]:
+        return group.members | {user.name for user in self.users.values() if user.gid == group.gid}
 
     def uids(self) -> dict[int, str]:
         return {user.uid: user.name for user in self.users.values()}
@@ -79,6 +83,9 @@ class FakeMachine(Machine):
 
     def mount_points(self, uid: int, command: Sequence[str]) -> list[str] | None:
         return self.points
+
+    def control_groups(self, uid: int, command: Sequence[str]) -> list[Path] | None:
+        return self.limited.get(uid)
 
     def synchronised(self) -> bool | None:
         return self.clock
@@ -134,6 +141,11 @@ def installed() -> tuple[Installed, FakeMachine]:
         gid = 0 if file.group == ROOT else machine.groups[file.group].gid
         machine.put(wired.at(file.path), Kind.FILE, 0, gid, int(file.mode, 8))
     machine.texts[wired.at(wired.tools.image_file)] = f"{TOOL_IMAGE}\n"
+    for role in wired.roles.values():
+        machine.limited[role.uid] = [CONTROL_GROUPS / role.user / "container", CONTROL_GROUPS / role.user]
+        machine.texts[CONTROL_GROUPS / role.user / "container" / "memory.max"] = "max\n"
+        machine.texts[CONTROL_GROUPS / role.user / "memory.max"] = f"{role.limits.memory_mb * 1024 * 1024}\n"
+        machine.texts[CONTROL_GROUPS / role.user / "pids.max"] = f"{role.limits.processes}\n"
     for edge in wired.edges:
         uid, gid = machine.users[made.user_of(edge.listener)].uid, machine.groups[edge.group].gid
         client = None if edge.client == OWNER else machine.users[made.user_of(edge.client)].uid
@@ -146,7 +158,7 @@ def another() -> tuple[Installed, FakeMachine]:
     """Return a copy that may be broken."""
     made, machine = _KEPT
     mine = copy.copy(machine)
-    for name in ("users", "groups", "files", "texts", "links", "silent"):
+    for name in ("users", "groups", "files", "texts", "links", "silent", "limited"):
         setattr(mine, name, copy.copy(getattr(machine, name)))
     return attrs.evolve(made, machine=mine), mine
 

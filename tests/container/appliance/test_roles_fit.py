@@ -24,7 +24,7 @@ from tests.container.appliance.rig import PATIENCE_SECONDS, Rig, until
 SOMEBODY = 64_123
 """A uid that belongs to nobody here and is none of a container's."""
 
-OF_THE_MACHINE = frozenset({"users", "clock", "limits of tools", "inodes"})
+OF_THE_MACHINE = frozenset({"users", "clock", "limits of tools", "limits of roles", "inodes"})
 """What depends on where the tests run: older users, control groups, a clock that nobody sets."""
 
 

@@ -16,13 +16,14 @@ from bxctl import (
     hostchecks,
     installed,
     placechecks,
+    rolelimits,
     socketchecks,
     userchecks,
     wayin,
 )
 from bxctl.finding import Finding
 from bxctl.installed import Installed
-from bxctl.machine import Group, Kind
+from bxctl.machine import CONTROL_GROUPS, Group, Kind
 from bxctl.userchecks import Range
 from tests.fakes import machine as fakes
 from tests.fakes.machine import ETC, HIDDEN, HOME, FakeMachine, listed
@@ -30,12 +31,14 @@ from tests.fakes.machine import ETC, HIDDEN, HOME, FakeMachine, listed
 Room = Callable[[Installed], Iterator[Finding]]
 ROOMS: tuple[Room, ...] = (
     userchecks.users,
+    userchecks.groups,
     userchecks.ids,
     placechecks.directories,
     placechecks.files,
     placechecks.grants,
     wayin.folders,
     socketchecks.sockets,
+    rolelimits.limits,
     hostchecks.inodes,
     hostchecks.clock,
 )
@@ -118,6 +121,40 @@ def test_one_user_for_all_is_said(appliance: tuple[Installed, FakeMachine]) -> N
     (found,) = userchecks.users(attrs.evolve(made, one=fakes.OWNER_UID))
     assert found.passed
     assert found.found == "every role is alice: only the containers keep them apart"
+
+
+def join(machine: FakeMachine, group: str, *members: str) -> None:
+    machine.groups[group] = attrs.evolve(machine.groups[group], members=frozenset(members))
+
+
+def test_nobody_is_in_the_group_of_two_roles(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    join(machine, "bx-tool-runner", "nobody")
+    assert faults(userchecks.groups, made) == [("nobody is", "gpasswd --delete nobody bx-tool-runner")]
+
+
+def test_a_group_is_also_who_has_it_as_its_own(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.users["alice"] = attrs.evolve(machine.users["alice"], gid=machine.groups["bx-broker"].gid)
+    mended = "groupadd --force alice && usermod --gid alice alice"
+    assert faults(userchecks.groups, made) == [("it is the own group of alice", mended)]
+    machine.users["alice"] = attrs.evolve(machine.users["alice"], gid=2102)
+    assert faults(userchecks.users, made) == [("it is the own group of alice", mended)]
+
+
+def test_owners_are_told_by_name_and_no_role_is_one(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    join(machine, "bx-admin", "alice", "bob")
+    (found,) = userchecks.groups(made)
+    assert found.passed
+    assert found.found == "nobody in those between roles; owners: bx-admin alice, bob; bx-loop-owner alice"
+    join(machine, "bx-admin", "alice", "bx-loopd")
+    assert faults(userchecks.groups, made) == [("bx-loopd is", "gpasswd --delete bx-loopd bx-admin")]
+
+
+def test_of_one_user_for_all_no_group_means_anything(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, _ = appliance
+    assert list(userchecks.groups(attrs.evolve(made, one=fakes.OWNER_UID))) == []
 
 
 # -- ids for containers -----------------------------------------------------------------------------
@@ -244,6 +281,101 @@ def test_of_one_user_for_all_only_owner_and_mode_count(appliance: tuple[Installe
     assert faults(placechecks.directories, one) == [("mode 0755", f"chmod 0700 {HOME}/audit")]
 
 
+# -- limits of roles --------------------------------------------------------------------------------
+
+LOOPD = CONTROL_GROUPS / "bx-loopd"
+
+
+def test_limits_of_a_role_that_nothing_holds(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.texts[LOOPD / "memory.max"] = "max\n"
+    machine.texts[LOOPD / "pids.max"] = "9999\n"
+    assert [found for found, _ in faults(rolelimits.limits, made)] == ["no limit", "9999"]
+    machine.texts[LOOPD / "container" / "pids.max"] = "16\n"
+    del machine.texts[LOOPD / "memory.max"], machine.texts[LOOPD / "container" / "memory.max"]
+    assert [found for found, _ in faults(rolelimits.limits, made)] == ["no limit"]
+
+
+def test_limits_that_cannot_be_seen_are_not_said_to_hold(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    machine.limited[2102] = []
+    del machine.limited[2101]
+    (found,) = rolelimits.limits(made)
+    assert found.passed is None
+    assert found.found == (
+        "cannot be told: inferproxy was not seen to run, loopd has no control group of version 2; held: brokerd"
+    )
+    machine.limited.clear()
+    (found,) = rolelimits.limits(made)
+    assert found.passed is None
+
+
+# -- whose word the wiring is -----------------------------------------------------------------------
+
+WIRED = ETC / installed.FILE
+UNSAFE: dict[str, tuple[Callable[[FakeMachine], object], str]] = {
+    "everybody's to write": (lambda m: m.change(WIRED, mode=0o666), "others may write it, mode 0666"),
+    "a role's": (lambda m: m.change(WIRED, uid=2102), "owner is uid 2102"),
+    "writable by a list": (
+        lambda m: m.change(WIRED, acl=listed(0o664, u2102=6), listed=True),
+        "others may write it, mode 0644",
+    ),
+    "a link": (lambda m: m.change(WIRED, kind=Kind.LINK), "a symbolic link"),
+    "in a directory of everybody's": (lambda m: m.change(ETC, mode=0o777), "others may write in it, mode 0777"),
+    "below a directory of everybody's": (
+        lambda m: m.change(Path("/etc"), mode=0o777),
+        "others may write in it, mode 0777",
+    ),
+    "below a directory of somebody's": (lambda m: m.change(Path("/etc"), uid=1000), "owner is uid 1000"),
+}
+
+
+def all_of(machine: FakeMachine) -> list[Finding]:
+    return list(appliancechecks.run(HOME, ETC, None, machine))
+
+
+@pytest.fixture
+def wired(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    made, machine = fakes.another()
+    monkeypatch.setattr(installed, "find", lambda *_: made)
+    machine.put(WIRED, Kind.FILE, 0, 0, 0o644)
+    return machine
+
+
+@pytest.mark.parametrize(("change", "found"), UNSAFE.values(), ids=UNSAFE.keys())
+def test_a_wiring_that_is_not_roots_word_is_told_and_not_gone_by(
+    wired: FakeMachine, change: Callable[[FakeMachine], object], found: str
+) -> None:
+    change(wired)
+    told = all_of(wired)
+    assert [(one.found, one.runbook) for one in told if one.passed is False] == [(found, "wiring_unsafe")]
+    assert {one.name for one in told} == {"owner of the wiring", "way to the home"}
+
+
+def test_a_directory_above_the_home_in_which_others_write(wired: FakeMachine) -> None:
+    wired.change(Path("/var"), mode=0o777)
+    (found,) = [one for one in all_of(wired) if one.name == "way to the home"]
+    assert (found.passed, found.command) == (False, "setfacl -b /var && chmod go-w /var")
+    wired.change(Path("/var"), mode=0o1777)
+    told = all_of(wired)
+    assert [one.passed for one in told if one.name in {"way to the home", "owner of the wiring"}] == [True, True]
+    assert "directories" in {one.name for one in told}
+
+
+def test_a_link_into_a_store_that_nobody_writes_is_a_wiring(wired: FakeMachine) -> None:
+    wired.change(WIRED, kind=Kind.LINK, mode=0o777)
+    wired.links[WIRED] = Path("/nix/store/abc-roles.json")
+    assert "directories" in {one.name for one in all_of(wired)}
+    wired.put(Path("/nix/store"), Kind.DIRECTORY, 0, 999, 0o775)
+    assert [one.found for one in all_of(wired) if one.passed is False] == ["others may write in it, mode 0775"]
+
+
+def test_where_one_user_is_every_role_that_user_may_write(wired: FakeMachine) -> None:
+    for path in (HOME, ETC, WIRED):
+        wired.change(path, uid=fakes.OWNER_UID)
+    assert all(one.passed for one in all_of(wired) if one.runbook == "wiring_unsafe" or "wiring" in one.name)
+
+
 # -- all together -----------------------------------------------------------------------------------
 
 
@@ -255,7 +387,7 @@ def test_a_wiring_of_another_version_is_told_and_nothing_is_guessed(tmp_path: Pa
     (tmp_path / installed.FILE).write_text('{"version":99}')
     machine = FakeMachine()
     machine.put(tmp_path / installed.FILE, Kind.FILE, 0, 0, 0o644)
-    (found,) = appliancechecks.run(tmp_path, tmp_path, None, machine)
+    *_, found = appliancechecks.run(tmp_path, tmp_path, None, machine)
     assert (found.passed, found.runbook) == (False, "wiring_unreadable")
 
 

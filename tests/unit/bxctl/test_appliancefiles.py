@@ -17,7 +17,7 @@ from bxctl.imagechecks import Image
 from bxctl.installed import Installed
 from bxctl.machine import Kind, Space
 from tests.fakes import machine as fakes
-from tests.fakes.machine import ETC, HOME, TOOL_IMAGE, FakeMachine, listed
+from tests.fakes.machine import ETC, HIDDEN, HOME, TOOL_IMAGE, FakeMachine, listed
 
 REPORT = admin.BrokerStatusReport(
     denies=None,
@@ -310,6 +310,21 @@ def test_an_image_that_is_not_loaded_or_not_the_one_that_brokerd_has(appliance: 
     machine.texts[ETC / "tool-image"] = "cd" * 32
     assert image_faults(made) == ["cdcdcdcdcdcd is not loaded for boxmaker-tools"]
     assert image_faults(made, REPORT) == ["brokerd uses abababababab, the file names cdcdcdcdcdcd: restart brokerd"]
+
+
+def test_a_tool_image_that_brokerd_proved_and_that_is_gone_since_is_told(
+    appliance: tuple[Installed, FakeMachine],
+) -> None:
+    made, machine = appliance
+    with_images(machine)
+    store(machine, "tools", image("localhost/boxmaker/tools:1", "cd" * 32))
+    (found, *_) = imagechecks.images(made, REPORT)
+    assert (found.passed, found.found) == (False, "abababababab is not loaded for boxmaker-tools")
+    assert found.why
+    assert "systemctl restart boxmaker-tools" in found.command
+    machine.files[HOME / "containers" / "tools"] = HIDDEN
+    (found, *_) = imagechecks.images(made, REPORT)
+    assert found.passed is None, "brokerd proved it when it started, and only root sees whether it is still there"
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bxcore import acl
-from bxctl.machine import Kind, Machine
+from bxctl import machine
+from bxctl.machine import Group, Kind, Machine
 
 HERE = Machine()
 
@@ -53,6 +54,27 @@ def test_a_list_is_seen(tmp_path: Path) -> None:
     assert seen.default is not None
     assert (seen.listed, seen.acl.named(acl.Tag.USER)) == (True, {2102: acl.ENTER})
     assert seen.default.named(acl.Tag.USER) == {2102: acl.READ | acl.WRITE}
+
+
+def test_who_is_in_a_group_by_its_list_or_as_its_own() -> None:
+    me = pwd.getpwuid(os.geteuid())
+    group = Group(name="g", gid=me.pw_gid, members=frozenset({"eve"}))
+    assert {"eve", me.pw_name} <= HERE.within(group)
+
+
+def test_control_groups_of_a_process_are_its_own_and_those_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [sys.executable, "-c", "input()", str(tmp_path)]
+    monkeypatch.setattr(machine, "CONTROL_GROUPS", tmp_path)
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+        assert HERE.control_groups(os.geteuid(), words) == [], "nothing of version 2"
+        (tmp_path / "cgroup.controllers").touch()
+        found = HERE.control_groups(os.geteuid(), words)
+        assert HERE.control_groups(os.geteuid(), [*words, "x"]) is None
+        process.communicate(b"\n", timeout=20)
+    assert found is not None
+    assert found[-1] == tmp_path
 
 
 def test_whether_somebody_listens(tmp_path: Path) -> None:
