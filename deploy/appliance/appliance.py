@@ -118,24 +118,38 @@ def _options(argv: Sequence[str]) -> Options:
 def _run(options: Options, wakeups: Wakeups, progress: Progress) -> int:
     home = options.home
     with host.start(home.path, say=progress.doing, upstream=options.upstream) as appliance:
+        try:
+            return _converse(options, appliance, wakeups, progress)
+        except Refusal as refusal:
+            if not (suspects := appliance.suspects):
+                raise
+            progress.say(str(refusal))
+        names = " and ".join(suspects)
+        progress.say(f"{names}: once more, with images that are loaded anew, since those in the store may be damaged")
+        appliance.renew(suspects, say=progress.doing)
+        return _converse(options, appliance, wakeups, progress)
 
-        def begin(part: Part) -> Process:
-            return _begin(part, appliance, home)
 
-        # Stopped before the tools' service: brokerd ends what runs there while it can still be reached.
-        with Stack(home, wakeups, progress, begin) as running:
-            _start(options, appliance, running, progress)
-            progress.clear()
+def _converse(options: Options, appliance: Appliance, wakeups: Wakeups, progress: Progress) -> int:
+    home = options.home
 
-            def tend() -> list[int]:
-                _tend(appliance, progress)
-                return running.tend()
+    def begin(part: Part) -> Process:
+        return _begin(part, appliance, home)
 
-            try:
-                at = Home(Path(appliance.wiring.places.home))
-                return converse(plan.bxctl(at, options.chat, come_back=options.come_back), wakeups, tend)
-            finally:
-                running.report_endings()
+    # Stopped before the tools' service: brokerd ends what runs there while it can still be reached.
+    with Stack(home, wakeups, progress, begin) as running:
+        _start(options, appliance, running, progress)
+        progress.clear()
+
+        def tend() -> list[int]:
+            _tend(appliance, progress)
+            return running.tend()
+
+        try:
+            at = Home(Path(appliance.wiring.places.home))
+            return converse(plan.bxctl(at, options.chat, come_back=options.come_back), wakeups, tend)
+        finally:
+            running.report_endings()
 
 
 def _start(options: Options, appliance: Appliance, running: Stack, progress: Progress) -> None:

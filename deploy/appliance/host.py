@@ -41,6 +41,9 @@ _STOP_SECONDS = 15
 _KILL_SECONDS = 15
 _SOCKET_MODE = 0o660
 
+_DAMAGE = frozenset({1, podman.FAILED, 126, 127})
+"""How a container ends without a program, or with one that lacks a module. A role that refuses has codes of its own."""
+
 _READY_SECONDS = 120
 _LOOPD_READY_SECONDS = 900
 """A busy model server delays its self-test."""
@@ -141,21 +144,33 @@ class Appliance:
             broker = self.wiring.user(self.wiring.edge("tool-runner").client)
             places.set_acl(path, [f"u:{broker}:x", f"d:u:{broker}:x"])
 
-    def fill(self, images: Mapping[str, Archive], *, say: Say) -> None:
+    def fill(self, *, say: Say) -> None:
         """Have each party's image in its store, no other one, and no container."""
 
         def hold(party: str) -> None:
             store = self._stores[party]
             store.place.write(store.place.settings / "containers.conf", podmanconf.containers(store.machine))
             imagestore.opened(store)
-            what = "the tool image" if party == TOOLS else f"the image of {party}"
-            imagestore.hold(store, [images[party]], say=say, what=what)
-            self._images[party] = f"sha256:{images[party].identity}"
+            image = imagestore.hold(store, partial(_image, party, say=say), say=say, what=_image_of(party))
+            self._images[party] = f"sha256:{image.identity}"
 
         _each(self._stores, hold)
         # Nobody is left who would make another. A role could tell less of what it finds there.
         for socket in self._sockets:
             socketpaths.clear(socket)
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """The roles that ended before they served, in a way that damage in the image would explain."""
+        ended = {role: running.exit_code for role, running in self._running.items() if not running.news.ready}
+        return tuple(role for role, code in ended.items() if code in _DAMAGE)
+
+    def renew(self, roles: Sequence[str], *, say: Say) -> None:
+        """Have these roles' images loaded again into new stores, from archives that were checked."""
+        for role in roles:
+            if role in self._running:
+                self.stop(role)
+            imagestore.renewed(self._stores[role], partial(_image, role, say=say), say=say, what=_image_of(role))
 
     def serve_tools(self) -> None:
         """Start the tools' container service, and let in whom its directory lets in."""
@@ -259,14 +274,23 @@ def check_socket(upstream: str, wiring: Wiring) -> None:
 
 def _furnish(appliance: Appliance, roles: Sequence[str], say: Say) -> None:
     place = appliance.place
-    tool_image = toolimage.built(say=say)
-    place.write(place.wiring.tools.image_file, f"{tool_image.identity}\n")
+    for party in (TOOLS, *roles):  # one after the other: each is built by a process that fills a core
+        identity = _image(party, say=say).identity
+        if party == TOOLS:
+            place.write(place.wiring.tools.image_file, f"{identity}\n")
     place.write(place.wiring.tools.seccomp, toolhost.SECCOMP.read_text(encoding="utf-8"))
-    images: dict[str, Archive] = {TOOLS: tool_image}
-    for role in roles:
-        images[role] = roleimages.built(role, say=say)
-    appliance.fill(images, say=say)
+    appliance.fill(say=say)
     appliance.serve_tools()
+
+
+def _image(party: str, *, say: Say, check: bool = False) -> Archive:
+    if party == TOOLS:
+        return toolimage.built(say=say, check=check)
+    return roleimages.built(party, say=say, check=check)
+
+
+def _image_of(party: str) -> str:
+    return "the tool image" if party == TOOLS else f"the image of {party}"
 
 
 def _forget(place: Place) -> None:
@@ -275,10 +299,17 @@ def _forget(place: Place) -> None:
         return
     if lock := place.lock():
         with lock:
-            for store in (_store(place, party) for party in place.parties):
-                remains.clear(store)
-                # Through Podman: what is in there belongs to ids that only it may act as.
-                store.run("unshare", "rm", "-rf", str(store.place.storage), str(store.place.runtime))
+            empty(place)
+
+
+def empty(place: Place) -> None:
+    """Remove every image and container of a place, under its lock."""
+    for store in (_store(place, party) for party in place.parties if place.account(party).storage.is_dir()):
+        remains.clear(store)
+        # Through Podman: what is in there belongs to ids that only it may act as.
+        store.run("unshare", "rm", "-rf", str(store.place.storage), str(store.place.runtime))
+        # That asked for the process that keeps the user's namespaces.
+        remains.end_processes(store)
 
 
 def _is_empty(directory: Path) -> bool:

@@ -24,6 +24,11 @@ def clear(store: Podman[Account]) -> None:
     with suppress(subprocess.TimeoutExpired):  # somebody of that user holds its store; they end below
         store.run("rm", "--all", "--force", "--time=0")
     podman.end_leftovers(store.place.api_socket)
+    end_processes(store)
+
+
+def end_processes(store: Podman[Account]) -> None:
+    """End what Podman left running for this party, without asking it anything."""
     podman.end_pause_process(store.place)
     until = time.monotonic() + _PATIENCE_SECONDS
     while found := list(processes(store.place)):

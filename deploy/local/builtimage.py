@@ -19,11 +19,22 @@ from images.table import Image
 
 _LIBRARIES = Path("/etc/ld.so.cache")  # written anew whenever a shared library of the system's changes
 
+_STAMP = b"sources, archive, what was told"
+"""What the words of a stamp are. A stamp of other words counts as none."""
 
-def built(image: Image, directory: Path, *, archive: str, script: Sequence[str], say: Callable[[str], None]) -> str:
+
+def built(
+    image: Image,
+    directory: Path,
+    *,
+    archive: str,
+    script: Sequence[str],
+    say: Callable[[str], None],
+    check: bool = False,
+) -> str:
     """Have the archive in the directory, and return what its `script` below images/ told. Raises Refusal.
 
-    `say` is told if that takes time.
+    `say` is told if that takes time. `check`: the archive is read, and built again where it is not what was built.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("ab") as lock:
@@ -31,13 +42,23 @@ def built(image: Image, directory: Path, *, archive: str, script: Sequence[str],
         stamp = directory / "stamp"
         revision = build.revision(image)
         made_from = fingerprint(image, revision)
-        before, _, told = stamp.read_text().strip().partition(" ") if stamp.exists() else ("", "", "")
-        if before != made_from or not (directory / archive).exists():
+        before, _, rest = stamp.read_text().strip().partition(" ") if stamp.exists() else ("", "", "")
+        digest, _, told = rest.partition(" ")
+        if before != made_from or not _is_there(directory / archive, digest=digest if check else None):
             stamp.unlink(missing_ok=True)
             say(f"building the image of {image.name}")
             told = run(script, directory / archive, revision)
-            stamp.write_text(f"{made_from} {told}\n")
+            stamp.write_text(f"{made_from} {_digest(directory / archive)} {told}\n")
         return told
+
+
+def _is_there(archive: Path, *, digest: str | None) -> bool:
+    return archive.exists() and digest in (None, _digest(archive))
+
+
+def _digest(archive: Path) -> str:
+    with archive.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fingerprint(image: Image, revision: str) -> str:
@@ -45,7 +66,7 @@ def fingerprint(image: Image, revision: str) -> str:
 
     Our sources by their content; the machine's files by place, size and time, since there are thousands.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_STAMP)
     try:
         for source in build.sources(image):
             digest.update(f"{source.relative_to(plan.ROOT)}\0".encode() + hashlib.sha256(source.read_bytes()).digest())

@@ -5,9 +5,9 @@ so a store that does not open is put aside and made anew.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from deploy.local import podmanconf
 from deploy.local.podman import Account, Podman
@@ -26,6 +26,16 @@ class Archive(Protocol):
     def archive(self) -> Path: ...
 
 
+ArchiveT = TypeVar("ArchiveT", bound=Archive)
+ArchiveT_co = TypeVar("ArchiveT_co", bound=Archive, covariant=True)
+
+
+class Builder(Protocol[ArchiveT_co]):
+    """Returns the image of the present sources. `check`: with an archive that was compared with what was built."""
+
+    def __call__(self, *, check: bool) -> ArchiveT_co: ...
+
+
 def opened(store: Podman[Account]) -> str:
     """Open the storage with the best driver that works here, with no container in it. Returns the driver."""
     place = store.place
@@ -40,18 +50,41 @@ def opened(store: Podman[Account]) -> str:
     raise Refusal(f"podman does not work for {place.user.name}: {reasons[0]}")
 
 
-def hold(store: Podman[Account], images: Sequence[Archive], *, say: Callable[[str], None], what: str) -> None:
-    """Have these images, and no others. `what` names them for the one who waits. Raises Refusal."""
-    wanted = {f"sha256:{image.identity}": image for image in images}
+def hold(store: Podman[Account], build: Builder[ArchiveT], *, say: Callable[[str], None], what: str) -> ArchiveT:
+    """Have this image, and no other, in a store that can make a container of it. Returns it.
+
+    `what` names it for the one who waits. A damaged store or archive is made anew, once. Raises Refusal.
+    """
+    try:
+        return _held_of(store, build(check=False), say=say, what=what)
+    except Refusal as refusal:
+        say(f"{what} is put into a new store: {refusal}")
+    return renewed(store, build, say=say, what=what)
+
+
+def renewed(store: Podman[Account], build: Builder[ArchiveT], *, say: Callable[[str], None], what: str) -> ArchiveT:
+    """Have this image in a store that begins empty. Raises Refusal."""
+    for driver in podmanconf.DRIVERS:
+        _put_aside(store.place.storage / driver)
+    opened(store)
+    return _held_of(store, build(check=True), say=say, what=what)
+
+
+def _held_of(store: Podman[Account], image: ArchiveT, *, say: Callable[[str], None], what: str) -> ArchiveT:
+    wanted = f"sha256:{image.identity}"
     held = _held(store)
-    for identity in wanted.keys() - held:
+    if wanted not in held:
         say(f"loading {what}")
-        with wanted[identity].archive.open("rb") as archive:
+        with image.archive.open("rb") as archive:
             store.need("load", "--quiet", stdin=archive)
-        if identity not in _held(store):
-            raise Refusal(f"podman loaded {what} under another ID than {identity.removeprefix('sha256:')}")
-    if older := held - wanted.keys():
+        if wanted not in _held(store):
+            raise Refusal(f"podman loaded {what} under another ID than {image.identity}")
+    if older := held - {wanted}:
         store.need("rmi", "--force", *sorted(older))
+    # A store may know an image whose files are gone: that shows only here.
+    store.need("create", "--network=none", wanted, "none")
+    sweep(store)
+    return image
 
 
 def sweep(store: Podman[Account]) -> None:
@@ -74,9 +107,13 @@ def _refused(store: Podman[Account]) -> str | None:
 
 def _refused_anew(store: Podman[Account], directory: Path) -> str | None:
     """Open a new store in place of one that may be damaged. It held images, which are loaded again, and no data."""
+    _put_aside(directory)
+    return _refused(store)
+
+
+def _put_aside(directory: Path) -> None:
     if directory.exists():
         directory.replace(directory.with_name(f"{directory.name}{_DAMAGED}{time.time_ns()}"))
-    return _refused(store)
 
 
 def _remove_damaged(store: Podman[Account]) -> None:

@@ -22,13 +22,18 @@ class RoleImage:
     archive: Path
 
 
-def built(role: str, *, directory: Path = DIRECTORY, say: Callable[[str], None] = lambda _: None) -> RoleImage:
-    """Return the image of the present sources; `say` is told if that takes time. Raises Refusal."""
+def built(
+    role: str, *, directory: Path = DIRECTORY, say: Callable[[str], None] = lambda _: None, check: bool = False
+) -> RoleImage:
+    """Return the image of the present sources; `say` is told if that takes time. Raises Refusal.
+
+    `check`: the archive is compared with what was built, and built again where it is damaged.
+    """
     image = table.roles().get(role)
     if image is None:
         raise Refusal(f"images/roles.toml has no table for a role {role}")
     script = ["role_image.py", "--role", role]
-    told = builtimage.built(image, directory / role, archive=_ARCHIVE, script=script, say=say)
+    told = builtimage.built(image, directory / role, archive=_ARCHIVE, script=script, say=say, check=check)
     identity, _, tag = told.partition(" ")
     return RoleImage(
         role=role, identity=identity, name=f"{image.repository}:{tag}", archive=directory / role / _ARCHIVE

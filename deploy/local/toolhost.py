@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -154,8 +155,7 @@ def _start(
     place.write(place.settings / "containers.conf", podmanconf.containers(machine))
     place.write(place.seccomp, SECCOMP.read_text(encoding="utf-8"))
     driver = imagestore.opened(tools)
-    image = toolimage.built(say=say)
-    imagestore.hold(tools, [image], say=say, what="the tool image")
+    image = imagestore.hold(tools, partial(toolimage.built, say=say), say=say, what="the tool image")
     place.write(place.image_id, f"{image.identity}\n")
     service = tools.serve(log)
     try:

@@ -19,8 +19,11 @@ class Image:
     archive: Path
 
 
-def built(directory: Path = DIRECTORY, *, say: Callable[[str], None] = lambda _: None) -> Image:
-    """Return the image of the present sources; `say` is told if that takes time. Raises Refusal."""
+def built(directory: Path = DIRECTORY, *, say: Callable[[str], None] = lambda _: None, check: bool = False) -> Image:
+    """Return the image of the present sources; `say` is told if that takes time. Raises Refusal.
+
+    `check`: the archive is compared with what was built, and built again where it is damaged.
+    """
     image = table.image(table.TOOLS)
-    identity = builtimage.built(image, directory, archive=_ARCHIVE, script=["tool_image.py"], say=say)
+    identity = builtimage.built(image, directory, archive=_ARCHIVE, script=["tool_image.py"], say=say, check=check)
     return Image(identity=identity, archive=directory / _ARCHIVE)

@@ -57,6 +57,15 @@ def test_a_lost_archive_is_built_again(builds: Builds, tmp_path: Path) -> None:
     assert toolimage.built(tmp_path).archive.read_text() == "built"
 
 
+def test_a_damaged_archive_is_built_again_when_it_is_looked_at(builds: Builds, tmp_path: Path) -> None:
+    image = toolimage.built(tmp_path)
+    image.archive.write_text("buil")
+    assert toolimage.built(tmp_path).archive.read_text() == "buil", "nobody asked"
+    assert toolimage.built(tmp_path, check=True).archive.read_text() == "built"
+    assert toolimage.built(tmp_path, check=True) == toolimage.built(tmp_path)
+    assert builds.revisions == ["one", "one"]
+
+
 def test_a_build_that_failed_does_not_count(builds: Builds, tmp_path: Path) -> None:
     toolimage.built(tmp_path)
     (tmp_path / "stamp").write_text("something older")
