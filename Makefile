@@ -26,7 +26,7 @@ TESTS ?= tests
 POETRY := poetry==2.5.1 poetry-plugin-pypi-mirror==0.6.5
 PIP_AUDIT := pip-audit==2.10.1
 
-.PHONY: help chat appliance demo test gate checks bench fmt golden generate lock audit clean-tools
+.PHONY: help chat appliance demo test gate checks bench fmt golden generate lock audit clean-tools clean-appliance
 .PHONY: verify-model verify-mattermost verify-honcho verify-device
 
 help: ## this list
@@ -101,6 +101,10 @@ audit: ## is a run-time package known to be vulnerable? (needs the package index
 clean-tools: ## take away the tools' images, containers and sample folders of this checkout
 	@$(SETUP)
 	@exec $(BIN)/python deploy/local/cleantools.py
+
+clean-appliance: ## take away the images and containers of make appliance; what was said stays, and is named
+	@$(SETUP)
+	@exec $(BIN)/python deploy/appliance/clean.py
 
 verify-model: ## does it hold against a real model server? (UPSTREAM= for yours)
 	@$(SETUP) $(if $(UPSTREAM),,model)

@@ -47,7 +47,8 @@ def main(state: Path = ROOT / ".state") -> int:
 
 def places(state: Path, user: ToolUser) -> Iterator[Place]:
     """Return the places of all homes in `state`, and those whose homes are gone."""
-    below = [state, state / "demo", *sorted((state / "container-tests").glob("*"))]
+    tests = (path for name in ("container-tests", "bench") for path in sorted((state / name).glob("*")))
+    below = [state, state / "demo", *tests]
     for home in below:
         inside = Place(path=home / "tools", user=user)
         if inside.home.is_file():
