@@ -214,15 +214,23 @@ class Reader:
             return
         self._digest.update(line + b"\n")
         if isinstance(record, Begin):
-            self._begin = record
+            self._take_begin(record)
         elif isinstance(record, File):
             self._take_file(record)
         else:
             self._left_out.append(record)
 
+    def _take_begin(self, begin: Begin) -> None:
+        if len(set(begin.parts)) < len(begin.parts) or not set(begin.parts) <= {*STATE_PARTS, ETC}:
+            raise BadMessage("parts that no backup has")
+        self._begin = begin
+
     def _take_file(self, file: File) -> None:
         if not belongs(file.path) or file.bytes < 0 or file.cut < 0 or _MODE.fullmatch(file.mode) is None:
             raise BadMessage("a file that no backup holds")
+        # What is restored goes by the parts: a file of another one would be in the backup and never be put back.
+        if self._begin is None or file.path.partition("/")[0] not in self._begin.parts:
+            raise BadMessage("a file of a part that was not there: the manifest was changed")
         if file.path in self._files:
             raise BadMessage("a file that was named before")
         self._files[file.path] = file

@@ -6,12 +6,14 @@ seals, then the audit log, each to the size that it has at that moment; labels a
 log knows every call that a session does, the head and the seals are never ahead of the log, and no session's labels
 are lower than the log or its own text make them. The cut is made again while sessions go on in the middle of it: a
 session that lacks a call of the log would have the next one of that number refused.
+A session that something other than its role is at is left out, so that a role cannot keep the rest from being copied.
 Files that only grow are copied up to their cut, the others whole. Threads: none. Specified in docs/backup.md.
 """
 
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -20,6 +22,7 @@ from bxcore import auditlog, backupmanifest, files
 from bxcore.backupmanifest import AUDIT, BROKER, ETC, GRANTS, MEMORY, SESSIONS, LeftOut
 from bxcore.brokerfiles import CLOCK, COMPLETE
 from bxcore.errors import StateError
+from bxcore.files import StateDenied, StateUnreadable
 
 HEAD, SEALS = f"{BROKER}/audit-head", f"{BROKER}/audit-seals.jsonl"
 LABELS = f"{BROKER}/{SESSIONS}"
@@ -77,6 +80,7 @@ class Source:
     def __init__(self, home: Path, etc: Path | None) -> None:
         self._home, self._etc = home, etc
         self._left_out: dict[str, LeftOut] = {}
+        self._unread: set[str] = set()
         for _ in range(_TRIES):
             self._logs = list(self._session_logs())
             self._head = self._read_head()
@@ -95,6 +99,11 @@ class Source:
     def known_bytes(self) -> int:
         """How many bytes the files have together that only grow: nearly all there are."""
         return sum(cut.size for _, cut in (*self._logs, *self._audit))
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The sessions of which something could not even be listed. Complete once every file was yielded."""
+        return tuple(sorted(self._unread))
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -120,12 +129,24 @@ class Source:
 
     def _session_logs(self) -> Iterator[tuple[str, Cut]]:
         for session in self._names(SESSIONS):
-            folder = f"{SESSIONS}/{session}"
-            if not (backupmanifest.may_hold(folder) and self._is_directory(folder)):
-                continue
-            for name in filter(backupmanifest.is_session_log, self._names(folder)):
-                if cut := self._cut_of(f"{folder}/{name}"):
-                    yield f"{folder}/{name}", cut
+            with self._whatever_becomes_of(session):
+                yield from self._logs_of(f"{SESSIONS}/{session}")
+
+    def _logs_of(self, folder: str) -> list[tuple[str, Cut]]:
+        if not (backupmanifest.may_hold(folder) and self._is_directory(folder)):
+            return []
+        paths = [f"{folder}/{name}" for name in self._names(folder) if backupmanifest.is_session_log(name)]
+        return [(path, cut) for path in paths if (cut := self._cut_of(path))]
+
+    @contextmanager
+    def _whatever_becomes_of(self, session: str) -> Iterator[None]:
+        """Note a session that cannot be looked at: its role may put something else in its place at any moment."""
+        try:
+            yield
+        except StateDenied:
+            raise
+        except StateUnreadable:
+            self._unread.add(session)
 
     def _read_head(self) -> bytes | None:
         if self._cut_of(HEAD) is None:
@@ -155,13 +176,26 @@ class Source:
 
     def _sessions(self) -> Iterator[Wanted]:
         cuts = dict(self._logs)
-        for session in dict.fromkeys(path.split("/")[1] for path in cuts):
-            folder = f"{SESSIONS}/{session}"
-            for wanted in (*self._flat(folder), *self._flat(f"{folder}/results")):
+        sessions = dict.fromkeys(path.split("/")[1] for path in cuts)
+        for session in sessions:
+            folder, found = f"{SESSIONS}/{session}", list[Wanted]()
+            with self._whatever_becomes_of(session):
+                found = [*self._flat(folder), *self._flat(f"{folder}/results")]
+            for wanted in found:
                 cut = cuts.get(wanted.path)
                 if cut is not None or not backupmanifest.is_session_log(wanted.source.name):
                     yield attrs.evolve(wanted, cut=cut, session=session)
+        for session in self._names(SESSIONS):
+            if session not in sessions:
+                with self._whatever_becomes_of(session):
+                    self._tell_without_log(f"{SESSIONS}/{session}")
         self._tell_strange(SESSIONS)
+
+    def _tell_without_log(self, folder: str) -> None:
+        """Tell of a session that has none: a link or a pipe in its place is no log. One that began just now has one."""
+        if backupmanifest.may_hold(folder) and self._is_directory(folder) and not self._logs_of(folder):
+            self._left_out[folder] = LeftOut(path=_shown(folder), why="a session that has no log")
+            self._tell_strange(folder)
 
     def _log(self) -> Iterator[Wanted]:
         if self._head is not None:

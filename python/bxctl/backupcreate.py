@@ -15,19 +15,20 @@ from pathlib import Path
 import attrs
 
 from bxcore import backupcopy, backupmanifest, files
-from bxcore.backupmanifest import AUDIT, ETC, STATE_PARTS, Begin, File, LeftOut
+from bxcore.backupmanifest import AUDIT, ETC, SESSIONS, STATE_PARTS, Begin, File, LeftOut
 from bxcore.backupsource import Source, SourceChanged, Wanted
 from bxcore.chain import Report, Verifier
 from bxcore.errors import StateError
 from bxcore.files import NewTree, StateDenied, StateInUse, StateMissing, StateUnreadable
 from bxctl import VERSION, render
 from bxctl.backupnames import UNFINISHED
+from bxctl.backupprogress import Progress
 from bxctl.exits import Exit
 from bxctl.render import Ink
 from bxctl.world import World
 
-_BAR = 30
 _BROKEN = "audit_broken"
+_CHANGED = "was changed while the backup was made, as no role changes it"
 
 
 class BackupTarget(StateError):
@@ -50,11 +51,12 @@ class BackupUnreadable(StateError):
 
 @attrs.frozen(kw_only=True)
 class Made:
-    """What was made."""
+    """What was made. `lost`: sessions that something other than their role was at, left out as a whole."""
 
     begin: Begin
     files: tuple[File, ...]
     left_out: tuple[LeftOut, ...]
+    lost: tuple[LeftOut, ...]
     report: Report | None
 
     @property
@@ -81,7 +83,7 @@ def create(world: World, directory: Path, *, etc: Path, json: bool, tree: NewTre
         sys.stdout.write(jsonlib.dumps(_as_json(made, target)) + "\n")
     else:
         _tell(world, made, target)
-    return Exit.FAILED if made.is_broken else Exit.OK
+    return Exit.FAILED if made.is_broken or made.lost else Exit.OK
 
 
 # -- where to ---------------------------------------------------------------------------------------
@@ -164,9 +166,10 @@ class _Making:
         self._made = {""}
         self._files: dict[str, File] = {}
         self._gone: dict[str, LeftOut] = {}
+        self._lost: dict[str, LeftOut] = {}
         self._verifier = Verifier()
         self._log_file = ""
-        self._done, self._total = 0, 1
+        self._progress = Progress(world.errors, 0)
 
     def run(self, source: Source) -> Made:
         parts = source.parts
@@ -175,10 +178,12 @@ class _Making:
                 f"{self._world.home.path}: holds none of {', '.join(STATE_PARTS)}; "
                 "name Boxmaker's home with --home or BOXMAKER_HOME"
             )
-        self._total = max(1, source.known_bytes)
+        self._progress = Progress(self._world.errors, source.known_bytes)
         self._require_room(source.known_bytes)
         for wanted in source.files():
             self._copy(wanted)
+        for session in source.unread:
+            self._drop(session, self._lost, _CHANGED)
         self._world.errors.erase()
         report = self._end_log()
         begin = Begin(
@@ -191,7 +196,8 @@ class _Making:
         made = Made(
             begin=begin,
             files=tuple(self._files.values()),
-            left_out=(*source.left_out, *self._gone.values()),
+            left_out=(*source.left_out, *self._gone.values(), *self._lost.values()),
+            lost=tuple(self._lost.values()),
             report=report,
         )
         self._finish(made)
@@ -208,7 +214,7 @@ class _Making:
             )
 
     def _copy(self, wanted: Wanted) -> None:
-        if wanted.session is not None and wanted.session in self._gone:
+        if wanted.session is not None and (wanted.session in self._gone or wanted.session in self._lost):
             return
         target = self._directory / wanted.path
         self._make_folder(wanted.path.rpartition("/")[0])
@@ -216,6 +222,14 @@ class _Making:
             copied = backupcopy.copy(self._tree, wanted, target, told=self._told(wanted))
         except StateMissing:
             self._note_gone(wanted)
+            return
+        except StateDenied:
+            raise
+        except (SourceChanged, StateUnreadable):
+            # Whoever may write one session must not be able to prevent the backup of everything else.
+            if wanted.session is None:
+                raise
+            self._drop(wanted.session, self._lost, _CHANGED)
             return
         if wanted.cut is None:
             self._show(0)
@@ -232,10 +246,13 @@ class _Making:
         """The owner removed it meanwhile: a session goes as a whole. Nobody removes what brokerd keeps."""
         if wanted.session is None and not wanted.path.startswith((f"{ETC}/", "memory/")):
             raise SourceChanged(f"{wanted.source}: was removed while the backup was made; nothing does that")
-        if wanted.session is None:
-            return
-        folder = f"sessions/{wanted.session}"
-        self._gone[wanted.session] = LeftOut(path=folder, why="was removed while the backup was made")
+        if wanted.session is not None:
+            self._drop(wanted.session, self._gone, "was removed while the backup was made")
+
+    def _drop(self, session: str, among: dict[str, LeftOut], why: str) -> None:
+        """Leave a session out as a whole."""
+        folder = f"{SESSIONS}/{session}"
+        among[session] = LeftOut(path=folder, why=why)
         self._files = {path: file for path, file in self._files.items() if not path.startswith(f"{folder}/")}
         shutil.rmtree(self._directory / folder, ignore_errors=True)
         self._folders = [path for path in self._folders if not path.is_relative_to(self._directory / folder)]
@@ -274,13 +291,7 @@ class _Making:
         return self._verifier.finish()
 
     def _show(self, size_bytes: int) -> None:
-        self._done += size_bytes
-        if self._world.errors.lively:
-            bar = render.progress_bar(self._done / self._total, _BAR, unicode=self._world.errors.unicode)
-            words = (
-                f"{render.size(self._done)} of {render.size(self._total)}, {render.count_of(len(self._files), 'file')}"
-            )
-            self._world.errors.live(f"{bar} {words}")
+        self._progress.add(size_bytes, f", {render.count_of(len(self._files), 'file')}")
 
     def _finish(self, made: Made) -> None:
         for part in made.begin.parts:
@@ -317,17 +328,21 @@ def _tell(world: World, made: Made, target: Path) -> None:
             place = render.safe_line(f"{AUDIT}/{finding.file}:{finding.line}")
             screen.line(f"  {place}: {render.safe_line(finding.detail)} ({finding.fault.value})", Ink.BAD)
         screen.line(f"The backup holds the audit log as it is, and that is not whole. [{_BROKEN}]", Ink.BAD)
+    if made.lost:
+        lacks = render.count_of(len(made.lost), "session")
+        screen.line(f"The backup lacks {lacks} that changed as no role changes them. [{SourceChanged.code}]", Ink.BAD)
     verify = render.safe_line(world.home.command(shlex.join(["backup", "verify", str(target)])))
     screen.line(f"Check it now and then, also where you copy it to: {verify}")
 
 
 def _as_json(made: Made, target: Path) -> dict[str, object]:
     return {
-        "whole": not made.is_broken,
+        "whole": not made.is_broken and not made.lost,
         "directory": os.fsencode(target).decode("utf-8", errors="backslashreplace"),
         "files": len(made.files),
         "bytes": made.bytes,
         "head": made.begin.head,
         "cut": {file.path: file.cut for file in made.files if file.cut},
         "left_out": {thing.path: thing.why for thing in made.left_out},
+        "lost": [thing.path for thing in made.lost],
     }

@@ -16,6 +16,9 @@ import attrs
 from bxcore import wiring
 from bxcore.backupmanifest import AUDIT, BROKER, ETC, GRANTS, SESSIONS
 from bxcore.wiring import OWNER, Wiring
+from bxctl import rootsword
+from bxctl.machine import Machine
+from bxctl.rootsword import WiringUnsafe
 
 WIRING = "roles.json"
 _ROLES: Mapping[str, str] = {SESSIONS: "loopd", AUDIT: "brokerd", BROKER: "brokerd"}
@@ -59,7 +62,22 @@ class Owners:
     def _load(self) -> Wiring | None:
         places = [place / WIRING for place in (self._etc, self._home / ETC) if place is not None]
         found = next((path for path in places if path.is_file()), None)
-        return None if found is None else wiring.load(found)
+        if found is None:
+            return None
+        self._require_roots(found)
+        return wiring.load(found)
+
+    def _require_roots(self, found: Path) -> None:
+        """Raise WiringUnsafe unless the wiring is root's word, and root alone says what lies in the place."""
+        machine, trusted = Machine(), {0}
+        doubts = [*rootsword.of_file(machine, found, trusted=trusted)]
+        # The name stands for something below: the place itself is judged too.
+        doubts += rootsword.of_way(machine, self._home / WIRING, trusted=trusted)
+        for doubt in doubts:
+            raise WiringUnsafe(
+                f"expected that {doubt.expected}; {doubt.found}. root gives files away by the wiring, so nothing was "
+                f"restored{': ' + doubt.command if doubt.command else ''}"
+            )
 
     def of(self, part: str) -> Owner:
         """Return the owner of a part of the home, or of `etc/grants`."""

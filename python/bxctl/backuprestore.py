@@ -21,6 +21,7 @@ from bxctl import backuplive, backupverify, render
 from bxctl.backuplive import LOOPD_LOCK
 from bxctl.backupnames import MARK
 from bxctl.backupowners import Owner, Owners
+from bxctl.backupprogress import Progress
 from bxctl.backupverify import Checked
 from bxctl.exits import Exit
 from bxctl.render import Ink
@@ -28,7 +29,6 @@ from bxctl.sockets import Home
 from bxctl.world import World
 
 _ORDER = (BROKER, SESSIONS, MEMORY, AUDIT)
-_BAR = 30
 _MOST_SETTINGS = 1024 * 1024
 _LABELS_WHOLE = f"{BROKER}/{brokerfiles.SESSIONS}/{brokerfiles.COMPLETE}"
 """Left out where labels are lower than the log: without it brokerd raises each session to what its log says."""
@@ -74,6 +74,7 @@ class _Put:
 def restore(world: World, wish: Wish, *, json: bool, tree: NewTree | None = None) -> int:
     """Restore, and say what is left to do."""
     home, etc = _place(wish.into), None if wish.etc is None else _place(wish.etc)
+    _refuse_one_in_another(Path(os.path.realpath(wish.backup)), home, etc)
     owners = Owners(home, etc)
     with backuplive.taken(home):
         backuplive.refuse_taken(home, etc)
@@ -97,6 +98,19 @@ def _place(path: Path) -> Path:
     except OSError as error:
         raise RestoreTarget(f"{path}: {error.strerror}") from None
     raise RestoreTarget(f"{path}: is no directory, and cannot be made one: make what holds it first")
+
+
+def _refuse_one_in_another(backup: Path, home: Path, etc: Path | None) -> None:
+    for place in (home, etc):
+        if place is not None and place.is_relative_to(backup):
+            raise RestoreTarget(f"{place}: lies in the backup, which nothing is ever written to; choose another place")
+    if etc is None or etc == home / ETC:
+        return  # as in a checkout
+    if etc.is_relative_to(home) or home.is_relative_to(etc):
+        raise RestoreTarget(
+            f"{etc}: the configuration directory and the home {home} lie in one another; "
+            f"choose places of their own, or {home / ETC}"
+        )
 
 
 def _checked(world: World, wish: Wish) -> Checked:
@@ -124,7 +138,7 @@ class _Restoring:
         self._made: list[Path] = []
         self._moved: list[tuple[Path, Path]] = []
         self._done = self._count = 0
-        self._total = max(1, checked.manifest.end.bytes)
+        self._progress = Progress(world.errors, checked.manifest.end.bytes)
 
     def run(self) -> _Put:
         try:
@@ -223,9 +237,7 @@ class _Restoring:
 
     def _show(self, piece: bytes) -> None:
         self._done += len(piece)
-        if self._world.errors.lively:
-            bar = render.progress_bar(self._done / self._total, _BAR, unicode=self._world.errors.unicode)
-            self._world.errors.live(f"{bar} {render.size(self._done)} of {render.size(self._total)}")
+        self._progress.add(len(piece))
 
     # -- into its place -----------------------------------------------------------------------------
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import attrs
 
-from bxcore import backupcheck, backupmanifest, convert
+from bxcore import backupcheck, convert
 from bxcore.backupcheck import BackupUnfinished, Finding, Readers
-from bxcore.backupmanifest import ETC, Manifest
+from bxcore.backupmanifest import AUDIT, ETC, Manifest
 from bxcore.chainreport import Report
 from bxcore.errors import StateError
 from bxcore.timestamp import to_text
 from bxctl import render
 from bxctl.backupnames import UNFINISHED
+from bxctl.backupprogress import Progress
 from bxctl.exits import Exit
 from bxctl.render import Ink
 from bxctl.world import World
 
-_BAR = 30
 DAMAGED, FAULTY = "backup_damaged", "backup_faulty"
 
 
@@ -64,7 +64,9 @@ def check(world: World, directory: Path) -> Checked:
     if not directory.is_dir():
         raise BackupMissing(f"{directory}: is no directory, so it is no backup")
     manifest = backupcheck.manifest(directory)
-    progress = _Progress(world, manifest)
+    # Every byte is hashed, and those of the audit log are read once more.
+    log = sum(file.bytes for file in manifest.files.values() if file.path.startswith(f"{AUDIT}/"))
+    progress = Progress(world.errors, manifest.end.bytes + log)
     readers = Readers(directory, manifest, progress=progress.add)
     try:
         findings = (*backupcheck.damage(directory, manifest, progress=progress.add), *readers.findings())
@@ -74,20 +76,6 @@ def check(world: World, directory: Path) -> Checked:
     return Checked(
         directory=directory, manifest=manifest, findings=findings, report=readers.report, lower=readers.lower
     )
-
-
-class _Progress:
-    """A bar on a terminal: every byte is hashed, and those of the audit log are read once more."""
-
-    def __init__(self, world: World, manifest: Manifest) -> None:
-        log = sum(file.bytes for file in manifest.files.values() if file.path.startswith(backupmanifest.AUDIT))
-        self._screen, self._total, self._done = world.errors, max(1, manifest.end.bytes + log), 0
-
-    def add(self, size_bytes: int) -> None:
-        self._done += size_bytes
-        if self._screen.lively:
-            bar = render.progress_bar(self._done / self._total, _BAR, unicode=self._screen.unicode)
-            self._screen.live(f"{bar} {render.size(self._done)} of {render.size(self._total)}")
 
 
 def tell_findings(screen: render.Screen, checked: Checked) -> None:

@@ -18,6 +18,7 @@ from bxctl.backuplive import RestoreLive, RestoreNotEmpty, RestoreUnfinished
 from bxctl.backupnames import MARK
 from bxctl.backupowners import Owners
 from bxctl.backuprestore import BackupDamaged, BackupFaulty, RestoreTarget, Wish
+from bxctl.rootsword import WiringUnsafe
 from tests.fakes.backedup import SECRET, BackedUp, manifest_lines, tree_of
 from tests.fakes.faulty_files import Fault, FaultySystem
 
@@ -387,3 +388,78 @@ def test_every_part_that_the_wiring_knows_has_its_owner_there(tmp_path: Path) ->
         paths = {row.path for row in wiring.directories}
         assert {f"home/{part}" for part in PARTS} - paths == {"home/memory"}  # memoryd comes later
         assert "etc/grants" in paths
+
+
+# -- places that are none ---------------------------------------------------------------------------------
+
+
+def asked(place: BackedUp, into: str, etc: str | None) -> Wish:
+    return Wish(
+        backup=place.top / "b", into=place.top / into, etc=None if etc is None else place.top / etc, accept_faults=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("into", "etc"),
+    [("b", None), ("b/sub", None), ("r", "b/new"), ("link/sub", None), ("x", "x"), ("r", "r/sessions"), ("x/y", "x")],
+)
+def test_a_place_in_the_backup_or_in_the_other_place_is_refused_beforehand(
+    place: BackedUp, into: str, etc: str | None
+) -> None:
+    for name in ("x", "r"):
+        (place.top / name).mkdir()
+    (place.top / "link").symlink_to("b")
+    before = sorted(place.top.rglob("*"))
+    with pytest.raises(RestoreTarget, match=r"lies in the backup|lie in one another"):
+        backuprestore.restore(place.world(), asked(place, into, etc), json=False)
+    assert sorted(place.top.rglob("*")) == before
+
+
+def test_the_configuration_may_lie_in_the_home_as_in_a_checkout(place: BackedUp) -> None:
+    (place.top / "r").mkdir()
+    assert backuprestore.restore(place.world(), asked(place, "r", "r/etc"), json=False) == 0
+    assert (place.top / "r" / "etc" / "grants" / "notes.toml").is_file()
+    assert (place.top / "r" / "audit").is_dir()
+
+
+# -- whose word the wiring is -------------------------------------------------------------------------------
+
+
+def everybody_writes_the_wiring(place: BackedUp) -> None:
+    (place.top / "e" / "roles.json").chmod(0o666)
+
+
+def everybody_writes_beside_the_wiring(place: BackedUp) -> None:
+    (place.top / "e").chmod(0o777)
+
+
+def the_wiring_is_somebodys(place: BackedUp) -> None:
+    os.chown(place.top / "e" / "roles.json", 61_001, -1)
+
+
+def everybody_writes_above_the_home(place: BackedUp) -> None:
+    (place.top / "r").chmod(0o777)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize(
+    "unsafe",
+    [
+        everybody_writes_the_wiring,
+        everybody_writes_beside_the_wiring,
+        the_wiring_is_somebodys,
+        everybody_writes_above_the_home,
+    ],
+)
+def test_root_gives_nothing_away_by_a_wiring_that_is_not_its_own_word(
+    place: BackedUp, unsafe: Callable[[BackedUp], None]
+) -> None:
+    for name in ("e", "r"):
+        (place.top / name).mkdir(mode=0o755)
+    shutil.copy(WIRING, place.top / "e" / "roles.json")
+    (place.top / "e" / "roles.json").chmod(0o644)
+    unsafe(place)
+    with pytest.raises(WiringUnsafe, match="nothing was restored"):
+        backuprestore.restore(place.world(), asked(place, "r/home", "e"), json=False)
+    assert sorted(path.name for path in place.top.joinpath("e").iterdir()) == ["roles.json"]
+    assert not any((place.top / "r").iterdir())

@@ -196,6 +196,10 @@ def test_a_manifest_that_names_what_no_backup_holds_is_refused(place: BackedUp, 
 
 
 BAD: dict[str, Callable[[list[dict[str, Any]]], object]] = {
+    "no parts": lambda lines: lines[0].update(parts=[]),
+    "a part less": lambda lines: lines[0].update(parts=lines[0]["parts"][1:]),
+    "a part twice": lambda lines: lines[0]["parts"].append("audit"),
+    "a part that is none": lambda lines: lines[0]["parts"].append("run"),
     "twice": lambda lines: lines.insert(1, dict(lines[1])),
     "two beginnings": lambda lines: lines.insert(1, dict(lines[0])),
     "no beginning": lambda lines: lines.pop(0),
