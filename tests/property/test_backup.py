@@ -15,7 +15,8 @@ from bxcore.ids import Hash32
 from bxcore.sessionrecords import TurnEnd
 from bxcore.timestamp import Timestamp
 from bxctl import backupcreate
-from tests.fakes.backedup import SECRET, BackedUp, tree_of
+from tests.fakes.audited import decided
+from tests.fakes.backedup import HOUR_MS, SECRET, BackedUp, Live, tree_of
 
 HOMES, ROUNDS = 5, 10
 GONE_ON_WITH_EVERY = 5
@@ -81,6 +82,31 @@ def test_s10_a_turn_at_any_moment_of_the_cut_fits(tmp_path: Path, monkeypatch: p
     assert number > 30
 
 
+def test_s10_a_record_at_any_moment_of_the_cut_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """brokerd records while no session goes on, so the cut is made once: head and seals are not ahead of the log."""
+    monkeypatch.setattr(backupcreate, "Source", Interrupted)
+    number = Interrupted.left = 0
+    while Interrupted.left <= 0:
+        number += 1
+        (tmp_path / str(number)).mkdir()
+        place = BackedUp(tmp_path / str(number))  # anew: each day is one more file, and so one more moment
+        place.fill()
+        with place.live() as live:
+
+            def new_day(place: BackedUp = place, live: Live = live) -> None:
+                live.audit.append(decided(session="s-1"))
+                place.clock.wind(24 * HOUR_MS)
+                live.audit.append(decided(session="s-1"))
+
+            Interrupted.act, Interrupted.left = new_day, number
+            directory = place.create()
+            assert place.findings(directory) == [], number
+        with place.live(place.restore(directory)) as restored:
+            assert restored.audit.recovered is None
+            restored.turn("s-1")
+    assert number > 30
+
+
 def one_round(place: BackedUp, number: int, least: int) -> int:
     directory = place.create(f"b{number}")
     checked = place.check(directory)
@@ -124,7 +150,9 @@ FILES = st.lists(
     unique_by=lambda file: file.path,
 )
 LEFT_OUT = st.lists(st.builds(LeftOut, path=st.text(max_size=9), why=st.text(max_size=9)))
-BEGIN = Begin(format=1, time=Timestamp(0), boxmaker="0.1.0", parts=("audit",), head=None)
+BEGIN = Begin(
+    format=1, time=Timestamp(0), boxmaker="0.1.0", parts=("sessions", "audit", "broker", "memory", "etc"), head=None
+)
 
 
 def read(lines: list[bytes]) -> backupmanifest.Manifest:
