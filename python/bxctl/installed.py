@@ -79,4 +79,6 @@ def find(home: Path, etc: Path, machine: Machine) -> Installed | None:
         return None
     found = wiring.load(etc / FILE).moved(home=home, etc=etc)
     seen = machine.look(home)
-    return Installed(wiring=found, machine=machine, one=None if seen is None or seen.uid == 0 else seen.uid)
+    # A home that is a role's is no home of one user: it is a directory with a wrong owner, and told as that.
+    many = {0, *(user.uid for user in map(machine.user, found.users) if user is not None)}
+    return Installed(wiring=found, machine=machine, one=None if seen is None or seen.uid in many else seen.uid)

@@ -391,11 +391,12 @@ def test_a_wiring_of_another_version_is_told_and_nothing_is_guessed(tmp_path: Pa
     assert (found.passed, found.runbook) == (False, "wiring_unreadable")
 
 
-@pytest.mark.parametrize(("uid", "one"), [(0, None), (1000, 1000)])
+@pytest.mark.parametrize(("uid", "one"), [(0, None), (1000, 1000), (2102, None)])
 def test_a_home_that_is_not_roots_is_one_users(tmp_path: Path, uid: int, one: int | None) -> None:
     made, _ = fakes.another()
     (tmp_path / installed.FILE).write_bytes(strictjson.dumps(convert.unstructure(made.wiring)))
     machine = FakeMachine()
+    machine.add_user("bx-loopd", 2102)
     machine.put(tmp_path / installed.FILE, Kind.FILE, 0, 0, 0o644)
     machine.put(tmp_path, Kind.DIRECTORY, uid, 0, 0o755)
     found = installed.find(tmp_path, tmp_path, machine)
