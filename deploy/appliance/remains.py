@@ -34,7 +34,7 @@ def end_processes(store: Podman[Account]) -> None:
     while found := list(processes(store.place)):
         for number in found:
             # Those that only keep namespaces wait for nothing.
-            if time.monotonic() > until or _is_pause(number):
+            if time.monotonic() > until or is_pause(number):
                 _kill(number)
         time.sleep(_LOOK_SECONDS)
 
@@ -58,7 +58,8 @@ def processes(account: Account) -> Iterator[int]:
             yield int(entry.name)
 
 
-def _is_pause(number: int) -> bool:
+def is_pause(number: int) -> bool:
+    """Say whether it only keeps a user's namespaces: one such is there as long as nobody ends it."""
     try:
         return Path(f"/proc/{number}/cmdline").read_bytes() == _PAUSE
     except OSError:

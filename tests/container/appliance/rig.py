@@ -218,7 +218,7 @@ class Rig:
         """Let a stopped role's Podman see the host's mounts of now; where / is no shared mount, it keeps others."""
         account = self.appliance.place.account(role)
         # Who still cleans up would keep them for those who come later.
-        until(lambda: not list(remains.processes(account)), f"nothing of {role} is left")
+        until(lambda: all(map(remains.is_pause, remains.processes(account))), f"nothing of {role} is left")
         podman.end_pause_process(account)
 
     def number(self, role: str) -> int:
