@@ -53,7 +53,7 @@ def test_what_is_no_wiring_is_refused(content: bytes) -> None:
 
 
 def test_the_file_is_named_in_what_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UnknownWiring, match="roles[.]json: No such file"):
+    with pytest.raises(UnknownWiring, match=r"roles\.json: No such file"):
         wiring.load(tmp_path / "roles.json")
     (tmp_path / "roles.json").write_bytes(b"{}")
     with pytest.raises(UnknownWiring, match="roles[.]json: its version is None"):
