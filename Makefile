@@ -19,8 +19,11 @@ CHAT := $(if $(UPSTREAM),--upstream="$$UPSTREAM") $(if $(MODEL),--model="$$MODEL
     $(if $(SESSION),--session="$$SESSION") $(ARGS)
 export UPSTREAM MODEL SAY SESSION
 
-# make test: TESTS=tests/unit/bxcore or any other argument of pytest.
-TESTS ?= tests
+# make test: TESTS=tests/unit/bxcore or any other argument of pytest. Without it two processes share what needs no process
+# of its own; what starts roles and containers has the machine to itself.
+SHARED_TESTS := tests/nix tests/property tests/structure tests/unit
+SINGLE_TESTS := tests/container tests/contract tests/process
+PYTEST := $(BIN)/python -m pytest -q
 
 # Tools that only the maintainer of the lock runs; not in the lock, since they would weigh on it.
 POETRY := poetry==2.5.1 poetry-plugin-pypi-mirror==0.6.5
@@ -45,14 +48,18 @@ demo: ## what does it do for me? a short story through real containers, with a s
 	@exec $(BIN)/python deploy/local/demo.py
 
 test: ## is it right? everything that can run here
-	@$(SETUP) model podman
-	@exec $(BIN)/python -m pytest -q $(TESTS)
+	@$(SETUP) model appliance
+ifdef TESTS
+	@exec $(PYTEST) $(TESTS)
+else
+	@$(PYTEST) -n 2 --dist worksteal $(SHARED_TESTS)
+	@exec $(PYTEST) $(SINGLE_TESTS)
+endif
 
-gate: checks ## may it land? checks, then the tests; offline once set up
-	@exec $(BIN)/python -m pytest -q
+gate: checks test ## may it land? checks, then the tests; offline once set up
 
 checks: ## the gate without the tests: format, lint, types, contracts, lock, generated files, Nix
-	@$(SETUP) model podman gate
+	@$(SETUP) model appliance gate
 	@$(BIN)/ruff format --check -q $(PYTHON_FILES) || { echo "not formatted: make fmt rewrites it" >&2; exit 1; }
 	@$(BIN)/ruff check -q $(PYTHON_FILES)
 	@$(BIN)/mypy --no-error-summary
@@ -64,7 +71,7 @@ checks: ## the gate without the tests: format, lint, types, contracts, lock, gen
 	@echo "checks: format, lint, types, contracts, lock, generated files and Nix hold"
 
 bench: ## how far from the limit? ratios side by side in one run
-	@$(SETUP) model podman
+	@$(SETUP) model appliance
 	@exec $(BIN)/python tests/bench/run.py $(ARGS)
 
 fmt: ## rewrite formatting and the order of imports

@@ -52,3 +52,17 @@ def test_a_script_that_does_not_exist_is_seen(tmp_path: Path) -> None:
 def test_the_readme_begins_with_the_two_commands_of_a_newcomer() -> None:
     readme = (sources.ROOT / "README.md").read_text(encoding="utf-8")
     assert COMMAND.findall(readme)[:2] == ["chat", "test"]
+
+
+def kinds_run(makefile: str) -> list[str]:
+    """Return the directories of tests that `make test` names, each as often as it does."""
+    return sorted(re.findall(r"\btests/(\w+)", " ".join(re.findall(r"^\w+_TESTS := (.*)$", makefile, re.MULTILINE))))
+
+
+def test_make_test_runs_every_kind_of_test_once() -> None:
+    kinds = {path.relative_to(sources.ROOT / "tests").parts[0] for path in (sources.ROOT / "tests").rglob("test_*.py")}
+    assert kinds_run(makefile()) == sorted(kinds)
+
+
+def test_a_kind_that_is_run_twice_or_never_is_seen() -> None:
+    assert kinds_run("A_TESTS := tests/unit tests/nix\nB_TESTS := tests/unit\n") == ["nix", "unit", "unit"]

@@ -56,7 +56,7 @@ def test_the_file_is_named_in_what_is_told(tmp_path: Path) -> None:
     with pytest.raises(UnknownWiring, match=r"roles\.json: No such file"):
         wiring.load(tmp_path / "roles.json")
     (tmp_path / "roles.json").write_bytes(b"{}")
-    with pytest.raises(UnknownWiring, match="roles[.]json: its version is None"):
+    with pytest.raises(UnknownWiring, match=r"roles\.json: its version is None"):
         wiring.load(tmp_path / "roles.json")
 
 
