@@ -130,7 +130,9 @@ def test_another_word_for_the_loopback_is_refused(host: str) -> None:
         answers.check(attrs.evolve(TOLD, upstream=f"http://{host}:8080", grants=()), WIRING)
 
 
-@pytest.mark.parametrize("upstream", [*UPSTREAMS.keys() - {"unix:/srv/model/model.sock"}, "http://Model-1.lan:8080"])
+@pytest.mark.parametrize(
+    "upstream", [*sorted(UPSTREAMS.keys() - {"unix:/srv/model/model.sock"}), "http://Model-1.lan:8080"]
+)
 def test_a_server_that_can_be_reached_is_taken(upstream: str) -> None:
     answers.check(attrs.evolve(TOLD, upstream=upstream, grants=()), WIRING)
 
