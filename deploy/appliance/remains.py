@@ -16,7 +16,8 @@ from deploy.local.podman import Account, Podman
 
 _PATIENCE_SECONDS = 3.0
 _LOOK_SECONDS = 0.01
-_PAUSE = b"catatonit\0-P\0"
+# Podman waits itself where catatonit is not installed, which Debian 13 only recommends.
+_PAUSES = (b"catatonit\0-P\0", b"podman\0")
 
 
 def clear(store: Podman[Account]) -> None:
@@ -61,7 +62,7 @@ def processes(account: Account) -> Iterator[int]:
 def is_pause(number: int) -> bool:
     """Say whether it only keeps a user's namespaces: one such is there as long as nobody ends it."""
     try:
-        return Path(f"/proc/{number}/cmdline").read_bytes() == _PAUSE
+        return Path(f"/proc/{number}/cmdline").read_bytes() in _PAUSES
     except OSError:
         return False  # ended meanwhile
 

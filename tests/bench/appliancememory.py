@@ -50,6 +50,8 @@ def kind(words: Sequence[str]) -> str:
     """Say what a process is by its command line."""
     program, rest = Path(words[0]).name if words else "", words[1:]
     if program == "podman":
+        if not rest:
+            return PAUSE  # where there is no catatonit, Podman waits itself
         return SERVICE if "service" in rest else CLIENTS
     if program in _NETWORKS:
         return NETWORK

@@ -23,6 +23,10 @@ def test_a_process_is_known_by_its_command_line(kind: str) -> None:
     assert appliancememory.kind(WORDS[kind]) == kind
 
 
+def test_a_podman_without_words_waits_as_catatonit_does() -> None:
+    assert appliancememory.kind(["podman"]) == PAUSE
+
+
 def test_what_an_appliance_started_belongs_to_it_with_all_that_it_started(tmp_path: Path) -> None:
     inner = "import sys; print(flush=True); sys.stdin.read()"
     # Started with no environment, so that it does not name the place itself.
