@@ -14,7 +14,8 @@ def test_who_only_keeps_namespaces_is_known_by_its_words(words: str) -> None:
     # A shell under that name, which answers and then waits for more.
     argv, pipe = words.split(), subprocess.PIPE
     with subprocess.Popen(argv, executable="/bin/bash", stdin=pipe, stdout=pipe) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.write(b"echo\n")
         process.stdin.flush()
         process.stdout.readline()
