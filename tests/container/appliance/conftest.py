@@ -42,10 +42,12 @@ def rig() -> Iterator[Rig]:
 
 
 @pytest.fixture
-def running(rig: Rig) -> Rig:
-    """The appliance with every role in service."""
+def running(rig: Rig) -> Iterator[Rig]:
+    """The appliance with every role in service. What a test grants is taken back after it."""
     rig.replies.clear()
-    return rig.up()
+    rig.forget_grants()
+    yield rig.up()
+    rig.forget_grants()
 
 
 @pytest.fixture
