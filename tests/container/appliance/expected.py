@@ -33,8 +33,8 @@ _RUNTIME_MOUNTS: Mapping[str, Patterns] = {
     "/": frozenset({"* ro", "* ro,nodev", "* ro,nosuid,nodev"}),
     "/proc": frozenset({"proc rw,nosuid,nodev,noexec"}),
     "/sys": frozenset({"sysfs ro,nosuid,nodev,noexec", "tmpfs ro,nosuid,nodev,noexec"}),
-    # Container root may write here, up to 64 MB that are gone with the container; it can run nothing from it.
-    "/dev": frozenset({"tmpfs rw,nosuid,noexec"}),
+    # Up to Podman 4 container root may write here, 64 MB that are gone with the container, and run nothing from it.
+    "/dev": frozenset({"tmpfs rw,nosuid,noexec", "tmpfs ro,nosuid*"}),
     "/dev/pts": frozenset({"devpts rw,nosuid,noexec"}),
     "/dev/mqueue": frozenset({"mqueue *,nosuid,nodev,noexec"}),
     "/run/.containerenv": READ_ONLY,
@@ -237,10 +237,11 @@ MAY_BE_MISSING: Mapping[str, Iterable[str]] = {
         "/run/.containerenv",
         "/run/notify",
     ),
+    "writable": ("/dev",),
     "environment": tuple(_ENVIRONMENT),
     "sockets": (str(_NOTIFY),),
 }
-"""What one runtime makes and another does not, or an image need not set."""
+"""What one runtime or Podman makes and another does not, or an image need not set."""
 
 
 def every_path(wiring: Wiring) -> list[str]:
@@ -268,7 +269,7 @@ def _is_hidden_kernel_tree(point: str, value: str) -> bool:
     """Say whether it is one of the runtime's own covers over /proc and /sys, or read-only in them."""
     kind, _, options = value.partition(" ")
     within = point.startswith(("/proc/", "/sys/"))
-    covered = kind == "devtmpfs" or options.split(",")[0] == "ro"
+    covered = kind == "nothing" or options.split(",")[0] == "ro"
     return within and (covered or (point == "/sys/fs/cgroup" and kind == "tmpfs"))
 
 

@@ -73,7 +73,8 @@ def mounts() -> Found:
         point, options = before.split(" ")[4:6]
         shown = [option for option in _SHOWN_OPTIONS if option in options.split(",")]
         # What is mounted twice at one place counts as the upper one, which comes later.
-        found[_unescaped(point)] = f"{after.split(' ')[0]} {','.join(shown)}"
+        kind = "nothing" if _hides_a_file(point) else after.split(" ")[0]
+        found[_unescaped(point)] = f"{kind} {','.join(shown)}"
     return found
 
 
@@ -200,6 +201,16 @@ def _asked_dns(host: str, port: int) -> str:
         except OSError as error:
             return error.strerror or type(error).__name__
     return "ok"
+
+
+def _hides_a_file(point: str) -> bool:
+    """Say whether it is the null device in a place of the kernel's. The file system of that is the host's matter."""
+    if not point.startswith(("/proc/", "/sys/")):
+        return False
+    try:
+        return Path(point).stat().st_rdev == os.makedev(1, 3)
+    except OSError:
+        return False
 
 
 def _unescaped(point: str) -> str:
