@@ -48,14 +48,14 @@ let
 
   roles = builtins.mapAttrs role {
     inferproxy = {
-      uid = 2101;
+      uid = 641;
       network = "upstream";
       memory_mb = 64;
       processes = 192;
     };
 
     loopd = {
-      uid = 2102;
+      uid = 642;
       keeps = [ "home/sessions" ];
       memory_mb = 512;
       processes = 512;
@@ -64,7 +64,7 @@ let
     # The folders that grants speak of are added to its mounts, read-only (`granted`): it looks at every path itself
     # before it lets a tool see one.
     brokerd = {
-      uid = 2103;
+      uid = 643;
       reads = [
         "etc/grants"
         "etc/tool-image"
@@ -83,7 +83,7 @@ let
   # Whoever holds a user's Podman socket holds that user, so tools run as one that owns nothing else.
   tools = {
     user = "boxmaker-tools";
-    uid = 2110;
+    uid = 650;
     image = "localhost/boxmaker/tools";
     image_file = "etc/tool-image";
     seccomp = "etc/tool-seccomp.json";

@@ -245,7 +245,7 @@ make_podman() {
     user=$(container_user)
     if [[ $(id -u) -eq 0 ]]; then
         id -u "$user" >/dev/null 2>&1 || step "making the user $user, which owns nothing but tool containers" \
-            useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
+            make_user "$user"
     else
         say "tools run as $user: a container that is broken out of would be you. Started by root they get a user of" \
             "their own, in a checkout of root's"
@@ -292,12 +292,10 @@ missing_groups() {
 }
 
 make_appliance() {
-    local user uid group
+    local user group
     make_podman
-    while read -r user uid; do
-        # Its own number where that is free; the system's choice does as well.
-        ! getent passwd "$uid" >/dev/null && ! getent group "$uid" >/dev/null || uid=
-        id -u "$user" >/dev/null 2>&1 || step "making the user $user" make_user "$user" "$uid"
+    while read -r user _; do
+        id -u "$user" >/dev/null 2>&1 || step "making the user $user" make_user "$user"
         give_range "$user"
     done < <(missing_users)
     while read -r group; do
@@ -305,9 +303,15 @@ make_appliance() {
     done < <(missing_groups)
 }
 
+# With the numbers of the wiring where they are free, for user and group alike; the system's choice does as well.
 make_user() {
-    useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin \
-        ${2:+--uid "$2"} "$1"
+    local name=$1 number ids=(--user-group)
+    number=$(appliance_users | awk -v name="$name" '$1 == name { print $2 }')
+    if [[ -n $number ]] && ! getent passwd "$number" && ! getent group "$number"; then
+        groupadd --system --gid "$number" "$name"
+        ids=(--uid "$number" --gid "$name")
+    fi
+    useradd --system "${ids[@]}" --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$name"
 }
 
 make_gate() { ready gate || fail "nix or git is not on the PATH although their packages are installed"; }

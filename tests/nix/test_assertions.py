@@ -103,8 +103,8 @@ REFUSED: dict[str, tuple[Said, str]] = {
 MACHINES: dict[str, tuple[Said, str]] = {
     "another backend": ({"virtualisation": {"oci-containers": {"backend": "docker"}}}, 'backend = "podman"'),
     "no user namespaces": ({"security": {"allowUserNamespaces": False}}, "allowUserNamespaces = true"),
-    "a uid of ours": ({"users": {"users": {"bob": {"uid": 2102}}}}, "the user bob has the uid 2102"),
-    "a gid of ours": ({"users": {"groups": {"own": {"gid": 2103}}}}, "the group own has the gid 2103"),
+    "a uid of ours": ({"users": {"users": {"bob": {"uid": 642}}}}, "the user bob has the uid 642"),
+    "a gid of ours": ({"users": {"groups": {"own": {"gid": 643}}}}, "the group own has the gid 643"),
     "our user in another first group": ({"users": {"users": {"bx-loopd": {"group": "wheel"}}}}, "bx-loopd is Boxmaker"),
     "a member of a pair's group": (
         {"users": {"groups": {"bx-tool-runner": {"members": ["eve"]}}}},

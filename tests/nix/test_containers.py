@@ -116,5 +116,5 @@ def test_the_wiring_in_json_is_not_stale() -> None:
 
 def test_a_stale_wiring_is_seen(tmp_path: Path) -> None:
     text = (NIX / "roles.nix").read_text(encoding="utf-8")
-    (tmp_path / "roles.nix").write_text(text.replace("uid = 2102;", "uid = 2199;"), encoding="utf-8")
+    (tmp_path / "roles.nix").write_text(text.replace("uid = 642;", "uid = 2199;"), encoding="utf-8")
     assert convert.structure(expression(tmp_path / "roles.nix"), Wiring) != DECLARED

@@ -182,7 +182,7 @@ def with_a_secret(tmp_path: Path) -> Path:
     for name in ("nix", "images"):
         shutil.copytree(NIX.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     roles = tmp_path / "nix" / "roles.nix"
-    row = 'courier = { uid = 2104; network = "upstream"; secrets = [ "token" ]; memory_mb = 64; processes = 64; };'
+    row = 'courier = { uid = 644; network = "upstream"; secrets = [ "token" ]; memory_mb = 64; processes = 64; };'
     text = roles.read_text(encoding="utf-8")
     anchor = "    loopd = {\n      uid"
     assert text.count(anchor) == 1

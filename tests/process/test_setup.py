@@ -212,7 +212,8 @@ def test_a_state_of_another_users_is_refused_and_left_as_it_is(with_podman: Path
         (["chat", "UPSTREAM=http://host:1"], ["podman?"]),
         (["chat", "ARGS=--home x --no-tools"], ["model"]),
         (["demo"], ["podman"]),
-        (["test"], ["model", "podman"]),
+        (["test"], ["model", "appliance"]),
+        (["appliance"], ["model", "appliance"]),
     ],
     ids=" ".join,
 )

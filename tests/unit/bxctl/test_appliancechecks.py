@@ -69,14 +69,14 @@ USERS: dict[str, tuple[Callable[[FakeMachine], object], str, str]] = {
         lambda m: m.users.pop("bx-loopd"),
         "no such user",
         (
-            "useradd --system --uid 2102 --user-group --no-create-home --home-dir /nonexistent "
+            "useradd --system --uid 642 --user-group --no-create-home --home-dir /nonexistent "
             "--shell /usr/sbin/nologin bx-loopd"
         ),
     ),
     "has another uid": (
         lambda m: m.users.update({"bx-loopd": attrs.evolve(m.users["bx-loopd"], uid=990)}),
         "uid 990",
-        "usermod --uid 2102 bx-loopd",
+        "usermod --uid 642 bx-loopd",
     ),
     "may log in": (
         lambda m: m.users.update({"bx-loopd": attrs.evolve(m.users["bx-loopd"], shell="/bin/bash")}),
@@ -89,12 +89,12 @@ USERS: dict[str, tuple[Callable[[FakeMachine], object], str, str]] = {
         "usermod --shell /usr/sbin/nologin bx-loopd",
     ),
     "is in another group": (
-        lambda m: m.users.update({"bx-loopd": attrs.evolve(m.users["bx-loopd"], groups=frozenset({2102, 27}))}),
+        lambda m: m.users.update({"bx-loopd": attrs.evolve(m.users["bx-loopd"], groups=frozenset({642, 27}))}),
         "it is in the group with gid 27",
         'gpasswd --delete bx-loopd "$(getent group 27 | cut -d: -f1)"',
     ),
     "has somebody in its group": (
-        lambda m: m.groups.update({"bx-loopd": Group(name="bx-loopd", gid=2102, members=frozenset({"eve"}))}),
+        lambda m: m.groups.update({"bx-loopd": Group(name="bx-loopd", gid=642, members=frozenset({"eve"}))}),
         "eve is",
         "gpasswd --delete eve bx-loopd",
     ),
@@ -138,7 +138,7 @@ def test_a_group_is_also_who_has_it_as_its_own(appliance: tuple[Installed, FakeM
     machine.users["alice"] = attrs.evolve(machine.users["alice"], gid=machine.groups["bx-broker"].gid)
     mended = "groupadd --force alice && usermod --gid alice alice"
     assert faults(userchecks.groups, made) == [("it is the own group of alice", mended)]
-    machine.users["alice"] = attrs.evolve(machine.users["alice"], gid=2102)
+    machine.users["alice"] = attrs.evolve(machine.users["alice"], gid=642)
     assert faults(userchecks.users, made) == [("it is the own group of alice", mended)]
 
 
@@ -164,7 +164,7 @@ SUBUID, SUBGID = Path("/etc/subuid"), Path("/etc/subgid")
 
 def test_ids_of_the_tools_are_many(appliance: tuple[Installed, FakeMachine]) -> None:
     made, machine = appliance
-    machine.texts[SUBGID] = machine.texts[SUBUID].replace("boxmaker-tools:296608:65536", "2110:296608:1000")
+    machine.texts[SUBGID] = machine.texts[SUBUID].replace("boxmaker-tools:296608:65536", "650:296608:1000")
     assert faults(userchecks.ids, made) == [("1000", "usermod --add-subgids 297608-363143 boxmaker-tools")]
 
 
@@ -223,15 +223,15 @@ DIRECTORIES: dict[str, tuple[Callable[[FakeMachine], object], str]] = {
     "is not there": (lambda m: m.files.pop(INFER), "nothing is there"),
     "is a link": (lambda m: m.change(INFER, kind=Kind.LINK), "a symbolic link"),
     "has another mode": (lambda m: m.change(INFER, mode=0o2755), "mode 2755"),
-    "has another owner": (lambda m: m.change(INFER, uid=2103), "owner is uid 2103"),
-    "has another group": (lambda m: m.change(INFER, gid=2103), "group is gid 2103"),
+    "has another owner": (lambda m: m.change(INFER, uid=643), "owner is uid 643"),
+    "has another group": (lambda m: m.change(INFER, gid=643), "group is gid 643"),
     "lets in somebody else": (
-        lambda m: m.change(INFER, acl=listed(0o2750, u2102=1, u2103=1)),
-        "its access list lets in uid 2102 (x), uid 2103 (x)",
+        lambda m: m.change(INFER, acl=listed(0o2750, u642=1, u643=1)),
+        "its access list lets in uid 642 (x), uid 643 (x)",
     ),
     "lets its client write": (
-        lambda m: m.change(INFER, acl=listed(0o2770, u2102=3)),
-        "its access list lets in uid 2102 (wx)",
+        lambda m: m.change(INFER, acl=listed(0o2770, u642=3)),
+        "its access list lets in uid 642 (wx)",
     ),
     "lets nobody in": (
         lambda m: m.change(INFER, acl=listed(0o2750)),
@@ -298,8 +298,8 @@ def test_limits_of_a_role_that_nothing_holds(appliance: tuple[Installed, FakeMac
 
 def test_limits_that_cannot_be_seen_are_not_said_to_hold(appliance: tuple[Installed, FakeMachine]) -> None:
     made, machine = appliance
-    machine.limited[2102] = []
-    del machine.limited[2101]
+    machine.limited[642] = []
+    del machine.limited[641]
     (found,) = rolelimits.limits(made)
     assert found.passed is None
     assert found.found == (
@@ -315,9 +315,9 @@ def test_limits_that_cannot_be_seen_are_not_said_to_hold(appliance: tuple[Instal
 WIRED = ETC / installed.FILE
 UNSAFE: dict[str, tuple[Callable[[FakeMachine], object], str]] = {
     "everybody's to write": (lambda m: m.change(WIRED, mode=0o666), "others may write it, mode 0666"),
-    "a role's": (lambda m: m.change(WIRED, uid=2102), "owner is uid 2102"),
+    "a role's": (lambda m: m.change(WIRED, uid=642), "owner is uid 642"),
     "writable by a list": (
-        lambda m: m.change(WIRED, acl=listed(0o664, u2102=6), listed=True),
+        lambda m: m.change(WIRED, acl=listed(0o664, u642=6), listed=True),
         "others may write it, mode 0644",
     ),
     "a link": (lambda m: m.change(WIRED, kind=Kind.LINK), "a symbolic link"),
@@ -391,12 +391,12 @@ def test_a_wiring_of_another_version_is_told_and_nothing_is_guessed(tmp_path: Pa
     assert (found.passed, found.runbook) == (False, "wiring_unreadable")
 
 
-@pytest.mark.parametrize(("uid", "one"), [(0, None), (1000, 1000), (2102, None)])
+@pytest.mark.parametrize(("uid", "one"), [(0, None), (1000, 1000), (642, None)])
 def test_a_home_that_is_not_roots_is_one_users(tmp_path: Path, uid: int, one: int | None) -> None:
     made, _ = fakes.another()
     (tmp_path / installed.FILE).write_bytes(strictjson.dumps(convert.unstructure(made.wiring)))
     machine = FakeMachine()
-    machine.add_user("bx-loopd", 2102)
+    machine.add_user("bx-loopd", 642)
     machine.put(tmp_path / installed.FILE, Kind.FILE, 0, 0, 0o644)
     machine.put(tmp_path, Kind.DIRECTORY, uid, 0, 0o755)
     found = installed.find(tmp_path, tmp_path, machine)

@@ -49,11 +49,11 @@ def faults(room: Room, made: Installed) -> list[tuple[str, str]]:
 
 CONFIG = ETC / "loopd.toml"
 FILES: dict[str, tuple[Callable[[FakeMachine], object], str]] = {
-    "belongs to the role": (lambda m: m.change(CONFIG, uid=2102), "owner is uid 2102"),
-    "belongs to another group": (lambda m: m.change(CONFIG, gid=2103), "group is gid 2103"),
+    "belongs to the role": (lambda m: m.change(CONFIG, uid=642), "owner is uid 642"),
+    "belongs to another group": (lambda m: m.change(CONFIG, gid=643), "group is gid 643"),
     "may be written": (lambda m: m.change(CONFIG, mode=0o660), "mode 0660"),
     "has a list": (
-        lambda m: m.change(CONFIG, acl=listed(0o640, u2103=4), listed=True),
+        lambda m: m.change(CONFIG, acl=listed(0o640, u643=4), listed=True),
         "an access list lets others in",
     ),
     "is a link": (lambda m: m.change(CONFIG, kind=Kind.LINK), "a symbolic link"),
@@ -89,7 +89,7 @@ def put_grant(
     machine: FakeMachine, name: str = "a.toml", *, tool: str = "read_file", mode: str = "ask", path: Path = NOTES
 ) -> Path:
     file = ETC / "grants" / name
-    machine.put(file, Kind.FILE, fakes.OWNER_UID, 2103, 0o640)
+    machine.put(file, Kind.FILE, fakes.OWNER_UID, 643, 0o640)
     machine.texts[file] = GRANT.format(tool=tool, mode=mode, path=path)
     return file
 
@@ -102,7 +102,7 @@ def put_notes(machine: FakeMachine, *, home: int = 0o700, notes: int = 0o700) ->
 @pytest.mark.parametrize(
     ("to", "found"),
     [
-        ({"uid": 2102}, "owner is uid 2102"),
+        ({"uid": 642}, "owner is uid 642"),
         ({"mode": 0o664}, "others may write it, mode 0664"),
         ({"mode": 0o600}, "bx-brokerd may not read it, mode 0600"),
         ({"kind": Kind.LINK}, "a symbolic link"),
@@ -123,7 +123,7 @@ def test_a_grant_that_is_not_the_owners_word(
 def test_a_grant_that_brokerd_reads_by_a_list_is_one(appliance: tuple[Installed, FakeMachine]) -> None:
     made, machine = appliance
     file = put_grant(machine)
-    machine.change(file, gid=fakes.OWNER_UID, acl=listed(0o640, u2103=4), listed=True)
+    machine.change(file, gid=fakes.OWNER_UID, acl=listed(0o640, u643=4), listed=True)
     assert faults(placechecks.grants, made) == []
 
 
@@ -164,11 +164,11 @@ def test_what_a_mode_or_a_list_opens_is_open(appliance: tuple[Installed, FakeMac
     put_notes(machine, home=0o711, notes=0o755)
     assert faults(wayin.folders, made) == []
     put_notes(machine)
-    lists = {"acl": listed(0o710, u2103=1, u2110=1), "listed": True}
+    lists = {"acl": listed(0o710, u643=1, u650=1), "listed": True}
     machine.change(NOTES.parent, mode=0o710, **lists)
-    machine.change(NOTES, mode=0o750, acl=listed(0o750, u2103=1, u2110=5), listed=True)
+    machine.change(NOTES, mode=0o750, acl=listed(0o750, u643=1, u650=5), listed=True)
     assert faults(wayin.folders, made) == []
-    machine.change(NOTES, acl=listed(0o710, u2103=1, u2110=5))
+    machine.change(NOTES, acl=listed(0o710, u643=1, u650=5))
     assert [found for found, _ in faults(wayin.folders, made)] == [f"boxmaker-tools may not read {NOTES}"], "the mask"
 
 
@@ -218,15 +218,15 @@ SOCKETS: dict[str, tuple[Callable[[FakeMachine], object], str, str]] = {
     "is dead": (lambda m: m.silent.add(BROKER), "nobody listens", "systemctl status '*brokerd*'"),
     "is a file": (lambda m: m.change(BROKER, kind=Kind.FILE), "a file", MEND_BROKER),
     "is everybody's": (lambda m: m.change(BROKER, mode=0o666), "mode 0666", MEND_BROKER),
-    "is another role's": (lambda m: m.change(BROKER, uid=2101), "owner is uid 2101", MEND_BROKER),
+    "is another role's": (lambda m: m.change(BROKER, uid=641), "owner is uid 641", MEND_BROKER),
     "lets in another role": (
-        lambda m: m.change(BROKER, acl=listed(0o660, u2102=6, u2101=6)),
-        "its access list lets in uid 2101, uid 2102",
+        lambda m: m.change(BROKER, acl=listed(0o660, u642=6, u641=6)),
+        "its access list lets in uid 641, uid 642",
         MEND_BROKER,
     ),
     "lets its client only look": (
-        lambda m: m.change(BROKER, acl=listed(0o660, u2102=4)),
-        "its access list lets in uid 2102",
+        lambda m: m.change(BROKER, acl=listed(0o660, u642=4)),
+        "its access list lets in uid 642",
         MEND_BROKER,
     ),
 }

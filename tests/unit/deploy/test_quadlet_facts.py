@@ -62,15 +62,15 @@ def test_accounts_that_nobody_else_has_are_taken() -> None:
 
 
 def test_a_number_of_somebody_elses_is_refused() -> None:
-    found = Accounts(users={"alice": 2102}, groups={"www": 2103})
+    found = Accounts(users={"alice": 642}, groups={"www": 643})
     assert list(facts.taken(found, WIRING)) == [
-        "the user number 2102, which is bx-loopd's, belongs to alice",
-        "the group number 2103, which is bx-brokerd's, belongs to www",
+        "the user number 642, which is bx-loopd's, belongs to alice",
+        "the group number 643, which is bx-brokerd's, belongs to www",
     ]
 
 
 def test_a_number_that_two_have_is_refused_whoever_stands_last() -> None:
-    found = Accounts(users={"toor": 2103, **WIRING.users}, groups={})
+    found = Accounts(users={"toor": 643, **WIRING.users}, groups={})
     (said,) = facts.taken(found, WIRING)
     assert said.endswith("belongs to toor")
 
@@ -78,7 +78,7 @@ def test_a_number_that_two_have_is_refused_whoever_stands_last() -> None:
 def test_a_name_with_another_number_is_refused() -> None:
     found = Accounts(users={"boxmaker-tools": 999}, groups={})
     assert list(facts.taken(found, WIRING)) == [
-        "the user boxmaker-tools is there with the number 999, and has to have 2110"
+        "the user boxmaker-tools is there with the number 999, and has to have 650"
     ]
 
 
@@ -243,15 +243,15 @@ def test_a_granted_folder_is_named_as_it_really_is(tmp_path: Path, monkeypatch: 
             answers.check(attrs.evolve(TOLD, grants=(Path(folder),)), WIRING)
 
 
-PASSWD = "root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nbx-loopd:x:2102:2102::/:/bin/sh\n"
-GROUP = "root:x:0:\nalice:x:1000:\nbx-loopd:x:2102:\nbx-admin:x:990:alice\nbx-tool-runner:x:991:\n"
+PASSWD = "root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nbx-loopd:x:642:642::/:/bin/sh\n"
+GROUP = "root:x:0:\nalice:x:1000:\nbx-loopd:x:642:\nbx-admin:x:990:alice\nbx-tool-runner:x:991:\n"
 STRANGERS = {
     "nobody": ("", "", []),
     "in the group of the tools' Podman": ("", "bx-broker:x:992:eve,alice", ["alice bx-broker", "eve bx-broker"]),
     "by a first group": ("eve:x:1001:991::/:/bin/sh", "", ["eve bx-tool-runner"]),
     "by another name of the number": ("", "other:x:991:eve", ["eve bx-tool-runner"]),
     "another person as an owner": ("bob:x:1002:990::/:/bin/sh", "", ["bob bx-admin"]),
-    "in a role's own group": ("eve:x:1001:2102::/:/bin/sh", "", ["eve bx-loopd"]),
+    "in a role's own group": ("eve:x:1001:642::/:/bin/sh", "", ["eve bx-loopd"]),
     "a role in the owner's group": ("", "bx-loop-owner:x:993:bx-loopd", ["bx-loopd bx-loop-owner"]),
     "a role in another group": ("", "docker:x:994:bx-loopd,alice", ["bx-loopd docker"]),
 }
@@ -276,11 +276,11 @@ def test_a_server_without_room_is_refused(n_ctx: int, slots: int) -> None:
 
 def test_ids_for_containers_are_given_above_everybodys() -> None:
     before = "alice:100000:65536\nbob:300000:65536\nbroken\nx:y:z\n"
-    after = subids.added(before, {"bx-a": 2101, "bx-b": 2102})
+    after = subids.added(before, {"bx-a": 641, "bx-b": 642})
     assert after == f"{before}bx-a:365536:65536\nbx-b:431072:65536\n"
 
 
 def test_who_has_ids_keeps_them() -> None:
-    before = "bx-a:100000:65536\n2102:165536:65536\n"
-    assert subids.added(before, {"bx-a": 2101, "bx-b": 2102}) == before
-    assert subids.added("", {"bx-a": 2101}) == "bx-a:100000:65536\n"
+    before = "bx-a:100000:65536\n642:165536:65536\n"
+    assert subids.added(before, {"bx-a": 641, "bx-b": 642}) == before
+    assert subids.added("", {"bx-a": 641}) == "bx-a:100000:65536\n"

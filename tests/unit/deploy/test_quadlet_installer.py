@@ -140,7 +140,7 @@ def test_units_are_the_checked_in_ones_and_the_machines_drop_ins(root: Path, ins
     for path in installation.FILES.rglob("*"):
         if path.is_file():
             assert (root / path.relative_to(installation.FILES)).read_bytes() == path.read_bytes()
-    drop_in = root / "etc/containers/systemd/users/2101/bx-inferproxy.container.d/10-machine.conf"
+    drop_in = root / "etc/containers/systemd/users/641/bx-inferproxy.container.d/10-machine.conf"
     assert "Network=\nNetwork=pasta:-T,8080\n" in drop_in.read_text()
     assert "Image=localhost/boxmaker/inferproxy:0123abcd\n" in drop_in.read_text()
 
@@ -169,7 +169,7 @@ def test_a_root_with_a_narrow_mask_shuts_nobody_out(root: Path, install: Callabl
         assert install(*OPTIONS) == 0
     finally:
         os.umask(before)
-    made = [root / "etc/containers/systemd/users/2101", root / "usr/local/lib/boxmaker/bxctl"]
+    made = [root / "etc/containers/systemd/users/641", root / "usr/local/lib/boxmaker/bxctl"]
     for path in (*made, *made[1].rglob("*"), *(above for one in made for above in one.relative_to(root).parents)):
         wanted = 0o055 if (root / path).is_dir() else 0o044
         assert (root / path).stat().st_mode & wanted == wanted, path
@@ -197,7 +197,7 @@ def test_an_upgrade_names_the_new_image_and_keeps_what_the_owner_changed(
     mine = at(root, "etc/loopd.toml")
     mine.write_text(mine.read_text().replace('time_zone = "UTC"', 'time_zone = "Europe/Berlin"'))
     text = mine.read_text()
-    own = root / "etc/containers/systemd/users/2102/bx-loopd.container.d/20-mine.conf"
+    own = root / "etc/containers/systemd/users/642/bx-loopd.container.d/20-mine.conf"
     own.write_text("[Container]\nPodmanArgs=--memory=1g\n")
     assert install("--n-ctx", "4096", tag="new") == 0
     assert mine.read_text() == text
@@ -233,10 +233,10 @@ def test_a_number_that_is_taken_is_refused_before_anything_is_written(
     root: Path, install: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (root / "etc" / "passwd").open("a") as passwd:
-        passwd.write("bob:x:2102:2102::/:/bin/sh\n")
+        passwd.write("bob:x:642:642::/:/bin/sh\n")
     before = snapshot(root)
     assert install(*OPTIONS) == 1
-    assert "the user number 2102, which is bx-loopd's, belongs to bob" in capsys.readouterr().err
+    assert "the user number 642, which is bx-loopd's, belongs to bob" in capsys.readouterr().err
     assert snapshot(root) == before
 
 
@@ -267,7 +267,7 @@ def test_the_last_granted_folder_can_be_taken_back(
     monkeypatch.setattr(layout, "OWN", ())  # tests lie in one of them
     folder = tmp_path / "notes"
     folder.mkdir()
-    unit = root / "etc/containers/systemd/users/2103/bx-brokerd.container.d/10-machine.conf"
+    unit = root / "etc/containers/systemd/users/643/bx-brokerd.container.d/10-machine.conf"
     assert install(*OPTIONS, "--grant", str(folder), "--grant", str(folder)) == 0
     assert unit.read_text().count(f"src={folder},") == 1
     assert install() == 0
@@ -294,7 +294,7 @@ def test_check_shows_every_step_and_changes_nothing(
     assert install(*OPTIONS, "--check") == 0
     assert snapshot(root) == before
     shown = capsys.readouterr().out
-    assert "would write /etc/containers/systemd/users/2103/bx-brokerd.container" in shown
+    assert "would write /etc/containers/systemd/users/643/bx-brokerd.container" in shown
     assert "podman load --quiet" in shown
     assert "loginctl enable-linger bx-loopd" in shown
     assert shown.index("run podman load") < shown.index("--no-block")
@@ -320,7 +320,7 @@ def test_an_end_takes_everything_but_state_settings_and_their_owners(
     for place in ("home/sessions/s/log", "home/audit/day", "home/broker/head", "etc/grants/mine.toml"):
         at(root, place).parent.mkdir(parents=True, exist_ok=True)
         at(root, place).write_text("kept\n")
-    mine = root / "etc/containers/systemd/users/2102/bx-loopd.container.d/20-mine.conf"
+    mine = root / "etc/containers/systemd/users/642/bx-loopd.container.d/20-mine.conf"
     mine.write_text("[Container]\n")
     capsys.readouterr()
     assert install("--uninstall") == 0

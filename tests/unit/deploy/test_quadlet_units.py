@@ -94,8 +94,8 @@ def test_only_what_has_a_network_waits_for_one() -> None:
     for role in WIRING.roles:
         assert unit(role)["Quadlet"] == {"DefaultDependencies": ["false"]}
     online = ["network-online.target"]
-    assert waits(SETTINGS) == {"user@2101.service.d": {"Wants": online, "After": online}}
-    assert waits(roleplan.Settings(upstream="unix:/srv/m/m.sock", network="pasta")) == {"user@2101.service.d": {}}
+    assert waits(SETTINGS) == {"user@641.service.d": {"Wants": online, "After": online}}
+    assert waits(roleplan.Settings(upstream="unix:/srv/m/m.sock", network="pasta")) == {"user@641.service.d": {}}
 
 
 def test_the_socket_of_the_tools_podman_is_brokerds_alone() -> None:
@@ -173,10 +173,10 @@ def test_an_option_has_its_key_or_stays_an_option(option: str, line: tuple[str, 
 def test_a_new_role_is_one_row_of_data() -> None:
     value = json.loads((sources.ROOT / "nix" / "roles.json").read_text(encoding="utf-8"))
     value["roles"]["newd"] = {
-        **value["roles"]["loopd"], "user": "bx-newd", "uid": 2104, "capabilities": ["NET_BIND_SERVICE"],
+        **value["roles"]["loopd"], "user": "bx-newd", "uid": 644, "capabilities": ["NET_BIND_SERVICE"],
         "image": "localhost/boxmaker/newd", "config": "etc/newd.toml", "storage": "home/containers/newd",
     }  # fmt: skip
     made = hostfiles.fixed(wiring_file.read(json.dumps(value).encode()))
-    container = sections(made["/etc/containers/systemd/users/2104/bx-newd.container"])["Container"]
+    container = sections(made["/etc/containers/systemd/users/644/bx-newd.container"])["Container"]
     assert container["AddCapability"] == ["NET_BIND_SERVICE"]
-    assert 'u bx-newd 2104 "Boxmaker" /var/lib/boxmaker/containers/newd' in made["/etc/sysusers.d/boxmaker.conf"]
+    assert 'u bx-newd 644 "Boxmaker" /var/lib/boxmaker/containers/newd' in made["/etc/sysusers.d/boxmaker.conf"]
