@@ -34,8 +34,11 @@ def run(world: World, *, directory: Path | None) -> int:
 
 
 def default_folder(home: Home) -> Path:
-    """Return where the files lie: in the home of a checkout, else in /etc/boxmaker."""
-    return home.settings if home.settings.is_dir() else SYSTEM_SETTINGS
+    """Return where the files lie: in the home of a checkout, beside that of `make appliance`, else in /etc/boxmaker."""
+    if home.settings.is_dir():
+        return home.settings
+    beside = home.path.parent / "etc"
+    return beside if home.chosen and (beside / "roles.json").is_file() else SYSTEM_SETTINGS
 
 
 def _check(world: World, folder: Path, role: str, settings: type) -> str | None:

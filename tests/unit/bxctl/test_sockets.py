@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bxctl import sockets
+from bxctl.configcheck import default_folder
 
 
 def program(folder: Path) -> Path:
@@ -77,3 +78,14 @@ def test_in_an_appliance_it_is_kept_among_the_owners_own_files(
     monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)  # so that the home is another's
     monkeypatch.setenv("XDG_STATE_HOME", chosen)
     assert sockets.home(tmp_path).history == Path(expected).expanduser() / "bxctl-history"
+
+
+def test_settings_are_found_in_a_checkout_beside_an_appliance_and_else_in_etc(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert default_folder(sockets.home(home)) == Path("/etc/boxmaker")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "roles.json").touch()
+    assert default_folder(sockets.home(home)) == tmp_path / "etc"
+    (home / "etc").mkdir(parents=True)
+    assert default_folder(sockets.home(home)) == home / "etc"
+    assert default_folder(sockets.home(None)) == Path("/etc/boxmaker")
