@@ -15,6 +15,13 @@ from bxctl import machine
 from bxctl.machine import Group, Kind, Machine
 
 HERE = Machine()
+WAITS = "print(flush=True); input()"
+
+
+def under_its_own_words(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a program that WAITS runs: for a moment after it is started it has no command line."""
+    assert process.stdout is not None
+    process.stdout.readline()
 
 
 def test_what_lies_at_a_path(tmp_path: Path) -> None:
@@ -65,9 +72,10 @@ def test_who_is_in_a_group_by_its_list_or_as_its_own() -> None:
 def test_control_groups_of_a_process_are_its_own_and_those_above(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [sys.executable, "-c", "input()", str(tmp_path)]
+    words = [sys.executable, "-c", WAITS, str(tmp_path)]
     monkeypatch.setattr(machine, "CONTROL_GROUPS", tmp_path)
-    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        under_its_own_words(process)
         assert HERE.control_groups(os.geteuid(), words) == [], "nothing of version 2"
         (tmp_path / "cgroup.controllers").touch()
         found = HERE.control_groups(os.geteuid(), words)
@@ -99,9 +107,10 @@ def test_users_and_groups() -> None:
 
 
 def test_the_mounts_of_a_program_are_found_by_its_user_and_its_command() -> None:
-    command = (sys.executable, "-I", "-c", "input()  # waits")
-    program = subprocess.Popen(command, stdin=subprocess.PIPE)
+    command = (sys.executable, "-I", "-c", WAITS)
+    program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        under_its_own_words(program)
         points = HERE.mount_points(os.getuid(), command)
         assert points is not None
         assert {"/", "/proc"} <= set(points)
