@@ -75,8 +75,8 @@ class SessionStore:
         return [session for name in names if (session := _as_id(name)) is not None and self.exists(session)]
 
     def newest(self, limit: int) -> list[SessionId]:
-        """The `limit` sessions that spoke last, newest first."""
-        return sorted(self.ids(), key=self._changed_at, reverse=True)[:limit]
+        """The `limit` sessions that spoke last, newest first; by name those that spoke in one tick of the clock."""
+        return sorted(self.ids(), key=lambda session: (self._changed_at(session), session), reverse=True)[:limit]
 
     def exists(self, session: SessionId) -> bool:
         """There is a record in the session's log: more than what a crash left of an attempt to begin it."""
