@@ -11,20 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bxcore.errors import BoxmakerError
 from deploy.appliance import host, place, roleconfigs, roleplan
 from deploy.appliance.host import Appliance
-from deploy.local import configs, launch, plan, processes, starter, upstream
-from deploy.local.configs import Outcome
+from deploy.local import commandline, configs, launch, plan, processes, starter
 from deploy.local.conversation import converse
 from deploy.local.home import Home, refuse_another_users, refuse_unprintable
-from deploy.local.launch import EXIT_NOT_STARTED, EXIT_USAGE
 from deploy.local.plan import Part
 from deploy.local.processes import Process
 from deploy.local.progress import Progress
 from deploy.local.refusal import Refusal
 from deploy.local.stack import Stack
-from deploy.local.wakeups import Interrupted, Wakeups
+from deploy.local.wakeups import Wakeups
 
 SPEAKER = "make appliance"
 USUAL_HOME = plan.STATE / "appliance"
@@ -59,23 +56,18 @@ def main(argv: Sequence[str]) -> int:
         options = _options(argv)
     except Refusal as slip:
         progress.say(str(slip))
-        return EXIT_USAGE
-    try:
-        os.umask(0o077)
-        refuse_unprintable(options.home.path)
-        for directory in (plan.STATE, options.home.path):
-            refuse_another_users(directory)
-        options.home.log.mkdir(parents=True, exist_ok=True)
-        with Wakeups() as wakeups:
-            return _run(options, wakeups, progress)
-    except (Refusal, BoxmakerError) as error:
-        progress.say(str(error))
-    except OSError as error:
-        progress.say(f"{error.filename or 'the system says'}: {error.strerror}")
-    except Interrupted as interrupted:
-        progress.say(f"stopped by {interrupted}")
-        return 128 + interrupted.number
-    return EXIT_NOT_STARTED
+        return commandline.EXIT_USAGE
+    return commandline.guarded(lambda: _prepared(options, progress), progress)
+
+
+def _prepared(options: Options, progress: Progress) -> int:
+    os.umask(0o077)
+    refuse_unprintable(options.home.path)
+    for directory in (plan.STATE, options.home.path):
+        refuse_another_users(directory)
+    options.home.log.mkdir(parents=True, exist_ok=True)
+    with Wakeups() as wakeups:
+        return _run(options, wakeups, progress)
 
 
 def _options(argv: Sequence[str]) -> Options:
@@ -84,34 +76,15 @@ def _options(argv: Sequence[str]) -> Options:
         description="Start Boxmaker's roles in containers, each as its own user, and open a conversation.",
         epilog="What follows -- goes to `bxctl chat`: start.py -- --session ID --verbose",
     )
-    parser.add_argument("--upstream", metavar="URL", help="a llama.cpp server of yours: http://host:port or unix:/path")
-    parser.add_argument("--model", type=Path, metavar="FILE", help="another GGUF file for the server started here")
-    parser.add_argument("--home", type=Path, metavar="DIR", default=USUAL_HOME, help="default: .state/appliance here")
-    parser.add_argument(
-        "--accept-break",
-        action="store_true",
-        help="go on with an audit log that is broken, after you have looked at it: docs/runbook.md, audit_broken",
-    )
-    parser.add_argument("--say", metavar="TEXT", help="one message instead of a conversation")
-    parser.add_argument("--session", metavar="ID", help="go on with this session")
-    parser.add_argument("chat", nargs="*", metavar="-- ARGUMENT", help="for `bxctl chat`")
+    commandline.declare(parser, usual=USUAL_HOME, shown=".state/appliance")
     given = parser.parse_args(argv)
-    if given.upstream and given.model:
-        raise Refusal("UPSTREAM names a server that has its model; MODEL is for the one that is started here")
-    if given.upstream:
-        upstream.check(given.upstream)
-    if given.model:
-        launch.refuse_what_is_no_file(given.model)
+    commandline.check(given)
     return Options(
         home=Home(given.home.absolute()),
         upstream=given.upstream,
         model=given.model and given.model.absolute(),
         accept_break=given.accept_break,
-        chat=(
-            *([] if given.say is None else [f"--say={given.say}"]),
-            *([] if given.session is None else [f"--session={given.session}"]),
-            *given.chat,
-        ),
+        chat=commandline.for_chat(given),
     )
 
 
@@ -203,8 +176,7 @@ def _furnished(appliance: Appliance) -> Path:
 
 def _write(appliance: Appliance, role: str, body: str, progress: Progress) -> None:
     path = appliance.place.etc / f"{role}.toml"
-    if configs.write(path, body, writer=SPEAKER) is Outcome.KEPT:
-        progress.say(f"{path} was changed by hand and stays as it is; without it a new one would be written")
+    launch.write(path, body, writer=SPEAKER, progress=progress)
     appliance.place.give(appliance.wiring.roles[role].config)
 
 

@@ -18,7 +18,7 @@ from deploy.local.home import Home
 from deploy.local.toolhost import ToolHost
 
 _MARK = "# Written by `{writer}`, and written anew until you change it. "
-_WRITER = "make chat"
+WRITER = "make chat"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ loop_chars = 400
 """
 
 
-def write(path: Path, body: str, *, writer: str = _WRITER) -> Outcome:
+def write(path: Path, body: str, *, writer: str = WRITER) -> Outcome:
     """Make `body` the content of `path`, unless the owner has made the file theirs."""
     if not _ours(path, writer):
         return Outcome.KEPT
@@ -122,7 +122,7 @@ def write(path: Path, body: str, *, writer: str = _WRITER) -> Outcome:
     return Outcome.WRITTEN
 
 
-def check_edited(home: HasSettings, *, writer: str = _WRITER) -> None:
+def check_edited(home: HasSettings, *, writer: str = WRITER) -> None:
     """Raise ConfigError with every fault of the files that the owner has made theirs."""
     faults = []
     for role, settings in ROLES.items():

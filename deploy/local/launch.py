@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bxcore.errors import BoxmakerError
-from deploy.local import configs, plan, processes, served, stack, upstream
+from deploy.local import commandline, configs, plan, processes, served, stack, upstream
 from deploy.local.configs import Outcome, Served
 from deploy.local.conversation import converse
 from deploy.local.home import Home, refuse_another_users
@@ -27,8 +26,6 @@ from deploy.local.stack import Stack
 from deploy.local.tools import Tools
 from deploy.local.wakeups import Interrupted, Wakeups
 
-EXIT_USAGE = 2
-EXIT_NOT_STARTED = 69
 _LOAD_SECONDS = 180.0
 _TERMINAL_CLOSED = frozenset({signal.SIGHUP})
 
@@ -62,24 +59,19 @@ def main(argv: Sequence[str]) -> int:
         options = _options(argv)
     except Refusal as slip:
         progress.say(str(slip))
-        return EXIT_USAGE
-    try:
-        # Sessions, logs and settings are nobody else's business.
-        os.umask(0o077)
-        if os.geteuid() == 0:
-            # Whatever the home is, the tool image is made in the checkout's own.
-            refuse_another_users(plan.ROOT / ".state")
-        options.home.prepare()
-        with Wakeups() as wakeups:
-            return _run(options, wakeups, progress)
-    except (Refusal, BoxmakerError) as error:
-        progress.say(str(error))
-    except OSError as error:
-        progress.say(f"{error.filename or 'the system says'}: {error.strerror}")
-    except Interrupted as interrupted:
-        progress.say(f"stopped by {interrupted}")
-        return 128 + interrupted.number
-    return EXIT_NOT_STARTED
+        return commandline.EXIT_USAGE
+    return commandline.guarded(lambda: _prepared(options, progress), progress)
+
+
+def _prepared(options: Options, progress: Progress) -> int:
+    # Sessions, logs and settings are nobody else's business.
+    os.umask(0o077)
+    if os.geteuid() == 0:
+        # Whatever the home is, the tool image is made in the checkout's own.
+        refuse_another_users(plan.ROOT / ".state")
+    options.home.prepare()
+    with Wakeups() as wakeups:
+        return _run(options, wakeups, progress)
 
 
 def _options(argv: Sequence[str]) -> Options:
@@ -88,47 +80,20 @@ def _options(argv: Sequence[str]) -> Options:
         description="Start Boxmaker in this checkout and open a conversation.",
         epilog="What follows -- goes to `bxctl chat`: chat.py -- --session ID --verbose",
     )
-    parser.add_argument("--upstream", metavar="URL", help="a llama.cpp server of yours: http://host:port or unix:/path")
-    parser.add_argument("--model", type=Path, metavar="FILE", help="another GGUF file for the server started here")
-    parser.add_argument("--home", type=Path, metavar="DIR", default=plan.ROOT / ".state", help="default: .state here")
+    commandline.declare(parser, usual=plan.ROOT / ".state", shown=".state")
     parser.add_argument("--no-tools", action="store_true", help="no brokerd and no containers: the model only talks")
-    parser.add_argument(
-        "--accept-break",
-        action="store_true",
-        help="go on with an audit log that is broken, after you have looked at it: docs/runbook.md, audit_broken",
-    )
-    parser.add_argument("--say", metavar="TEXT", help="one message instead of a conversation")
-    parser.add_argument("--session", metavar="ID", help="go on with this session")
-    parser.add_argument("chat", nargs="*", metavar="-- ARGUMENT", help="for `bxctl chat`")
     given = parser.parse_args(argv)
-    if given.upstream and given.model:
-        raise Refusal("UPSTREAM names a server that has its model; MODEL is for the one that is started here")
     if given.accept_break and given.no_tools:
         raise Refusal("--accept-break is for brokerd, which --no-tools leaves out")
-    if given.upstream:
-        upstream.check(given.upstream)
-    if given.model:
-        refuse_what_is_no_file(given.model)
+    commandline.check(given)
     return Options(
         home=Home(given.home.absolute()),
         upstream=given.upstream,
         model=given.model and given.model.absolute(),
         tools=not given.no_tools,
         accept_break=given.accept_break,
-        chat=(
-            *([] if given.say is None else [f"--say={given.say}"]),
-            *([] if given.session is None else [f"--session={given.session}"]),
-            *given.chat,
-        ),
+        chat=commandline.for_chat(given),
     )
-
-
-def refuse_what_is_no_file(model: Path) -> None:
-    """Raise Refusal where MODEL= names nothing that can be a model."""
-    if model.is_dir():
-        raise Refusal(f"MODEL={model} is a directory; name one .gguf file in it")
-    if not model.is_file():
-        raise Refusal(f"MODEL={model}: there is no such file")
 
 
 def _run(options: Options, wakeups: Wakeups, progress: Progress) -> int:
@@ -202,14 +167,14 @@ def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -
     home = options.home
     configs.check_edited(home)  # loading the model first would make a typo cost a minute
     address = options.upstream or plan.upstream_of(home)
-    _write(home, "inferproxy", configs.inferproxy(home, address), progress)
+    write(home.etc / "inferproxy.toml", configs.inferproxy(home, address), progress=progress)
     parts = [plan.inferproxy(home, network=bool(options.upstream))]
     if not options.upstream:
         parts.append(plan.model_server(home, options.model))
     processes_started = [running.start(_allowed(part, refused)) for part in parts]
     # While the model is being loaded.
     if options.tools and (host := tools.start(home, progress)):
-        _write(home, "brokerd", configs.brokerd(home, host), progress)
+        write(home.etc / "brokerd.toml", configs.brokerd(home, host), progress=progress)
         processes_started.append(
             running.start(_allowed(plan.brokerd(home, accept_break=options.accept_break), refused))
         )
@@ -217,7 +182,11 @@ def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -
 
     found = ask(home.infer_socket, home.log, running, address)
     tell(found, small_model=options.small_model, progress=progress)
-    _write(home, "loopd", configs.loopd(home, found, small_model=options.small_model, tools=tools.running), progress)
+    write(
+        home.etc / "loopd.toml",
+        configs.loopd(home, found, small_model=options.small_model, tools=tools.running),
+        progress=progress,
+    )
     running.wait_ready(running.start(_allowed(plan.loopd(home), refused)))
 
 
@@ -226,9 +195,9 @@ def _allowed(part: Part, refused: str | None) -> Part:
     return replace(part, network=True) if refused else part
 
 
-def _write(home: Home, role: str, body: str, progress: Progress) -> None:
-    path = home.etc / f"{role}.toml"
-    if configs.write(path, body) is Outcome.KEPT:
+def write(path: Path, body: str, *, writer: str = configs.WRITER, progress: Progress) -> None:
+    """Write a role's file, or say that the owner has made it theirs."""
+    if configs.write(path, body, writer=writer) is Outcome.KEPT:
         progress.say(f"{path} was changed by hand and stays as it is; without it a new one would be written")
 
 
