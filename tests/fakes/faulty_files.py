@@ -5,6 +5,7 @@ It is DiskFiles itself over an `os` that fails, so that the code under test is t
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -84,3 +85,30 @@ class FaultyFiles(DiskFiles):
     @property
     def calls(self) -> dict[str, int]:
         return self.system.calls
+
+
+class Killed(FaultySystem):
+    """kill -9 at the n-th call: the process is gone, whatever it wanted to do next."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(None)
+        self.left = at
+
+    def _fail(self, call: str) -> None:
+        self.left -= 1
+        if self.left == -1:
+            os._exit(9)
+
+
+def killed_at(at: int, act: Callable[[Killed], object]) -> bool:
+    """Do `act` in a process of its own, which dies at its `at`-th call; say whether it did."""
+    child = os.fork()
+    if child == 0:
+        try:
+            act(Killed(at))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 9)
+    return code == 9

@@ -19,7 +19,7 @@ from bxcore.files import NewTree, StateInUse, lock_directory
 from bxctl import backupcreate
 from bxctl.backupcreate import BackupNothing, BackupTarget, BackupUnreadable
 from tests.fakes.backedup import BackedUp, manifest_lines, tree_of
-from tests.fakes.faulty_files import Fault, FaultySystem
+from tests.fakes.faulty_files import Fault, FaultySystem, killed_at
 
 
 @pytest.fixture
@@ -288,37 +288,9 @@ def test_a_disk_that_is_full_or_fails_at_any_call_leaves_nothing(place: BackedUp
             shutil.rmtree(place.top / "b")
 
 
-class Killed(FaultySystem):
-    """kill -9 at the n-th call: the process is gone, whatever it wanted to do next."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__(None)
-        self.left = at
-
-    def _fail(self, call: str) -> None:
-        self.left -= 1
-        if self.left == -1:
-            os._exit(9)
-
-
-def killed_at(place: BackedUp, at: int) -> bool:
-    """Make a backup in a process of its own, which dies at its `at`-th call; say whether it did."""
-    child = os.fork()
-    if child == 0:
-        try:
-            place.create(tree=NewTree(Killed(at)))
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    assert code in (0, 9)
-    return code == 9
-
-
 def test_killed_at_any_call_it_leaves_no_backup_and_the_next_one_succeeds(place: BackedUp) -> None:
     at = 0
-    while killed_at(place, at):
+    while killed_at(at, lambda system: place.create(tree=NewTree(system))):
         at += 1
         if (place.top / "b").exists():  # moved, and killed before the move was durable
             assert place.findings(place.top / "b") == []
@@ -332,7 +304,7 @@ def test_killed_at_any_call_it_leaves_no_backup_and_the_next_one_succeeds(place:
 
 
 def test_what_a_killed_one_left_is_removed_and_told(place: BackedUp) -> None:
-    assert killed_at(place, 40)
+    assert killed_at(40, lambda system: place.create(tree=NewTree(system)))
     assert (place.top / ".b.unfinished").is_dir()
     place.create()
     assert not (place.top / ".b.unfinished").exists()

@@ -20,7 +20,7 @@ from bxctl.backupowners import Owners
 from bxctl.backuprestore import BackupDamaged, BackupFaulty, RestoreTarget, Wish
 from bxctl.rootsword import WiringUnsafe
 from tests.fakes.backedup import SECRET, BackedUp, manifest_lines, tree_of
-from tests.fakes.faulty_files import Fault, FaultySystem
+from tests.fakes.faulty_files import Fault, FaultySystem, killed_at
 
 WIRING = Path(__file__).resolve().parents[3] / "nix" / "roles.json"
 PARTS = ("sessions", "audit", "broker", "memory")
@@ -290,34 +290,10 @@ def test_a_disk_that_is_full_or_fails_at_any_call_leaves_nothing(place: BackedUp
         shutil.rmtree(place.top / "restored-etc", ignore_errors=True)
 
 
-class Killed(FaultySystem):
-    def __init__(self, at: int) -> None:
-        super().__init__(None)
-        self.left = at
-
-    def _fail(self, call: str) -> None:
-        self.left -= 1
-        if self.left == -1:
-            os._exit(9)
-
-
-def killed_at(place: BackedUp, at: int) -> bool:
-    child = os.fork()
-    if child == 0:
-        try:
-            restore(place, tree=NewTree(Killed(at)))
-            os._exit(0)
-        finally:
-            os._exit(1)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 9)
-    return code == 9
-
-
 def test_killed_at_any_call_brokerd_starts_on_all_of_it_or_not_at_all(place: BackedUp) -> None:
     home, etc = place.top / "restored", place.top / "restored-etc"
     refused_start = whole = at = 0
-    while killed_at(place, at):
+    while killed_at(at, lambda system: restore(place, tree=NewTree(system))):
         at += 1
         if (home / MARK).exists() or (etc / MARK).exists():
             with pytest.raises(RestoreUnfinished):
@@ -340,7 +316,7 @@ def test_killed_at_any_call_brokerd_starts_on_all_of_it_or_not_at_all(place: Bac
 
 
 def test_what_a_killed_one_left_is_named_with_what_to_remove(place: BackedUp) -> None:
-    assert killed_at(place, 30)
+    assert killed_at(30, lambda system: restore(place, tree=NewTree(system)))
     with pytest.raises(RestoreUnfinished, match=f"remove {place.top}/restored/{MARK}") as refused:
         restore(place)
     shutil.rmtree(place.top / "restored" / MARK)

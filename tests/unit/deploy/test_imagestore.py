@@ -1,39 +1,20 @@
 """How an image store is opened and filled, by what Podman answers. The real one is in tests/container."""
 
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
-from deploy.local import imagestore, podmanconf
-from deploy.local.podman import Podman
+from deploy.local import imagestore
 from deploy.local.refusal import Refusal
 from deploy.local.toolimage import Image
 from deploy.local.toolplace import Place
 from deploy.local.tooluser import ToolUser
+from tests.fakes.scripted_podman import Answer, ScriptedPodman
 
 MYSELF = ToolUser(name="me", uid=os.geteuid(), gid=os.getegid(), own=False)
 NEW = "a" * 64
 OLD = "b" * 64
-
-Answer = tuple[int, str, str]
-
-
-class ScriptedPodman(Podman[Place]):
-    """A Podman whose answers the test writes, and which remembers what it was asked."""
-
-    def __init__(self, place: Place, answer: Callable[[tuple[str, ...]], Answer]) -> None:
-        super().__init__(place, podmanconf.Machine(runtime="runc", unified=False, bus=None))
-        self._answer = answer
-        self.asked: list[tuple[str, ...]] = []
-
-    def run(self, *arguments: str, stdin: BinaryIO | None = None) -> "subprocess.CompletedProcess[str]":
-        self.asked.append(arguments)
-        code, said, complained = self._answer(arguments)
-        return subprocess.CompletedProcess(arguments, code, said, complained)
 
 
 @pytest.fixture

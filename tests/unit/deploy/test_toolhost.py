@@ -10,29 +10,13 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from deploy.local import podman, podmanconf, toolhost, toolplace, tooluser
-from deploy.local.podman import Podman
+from deploy.local import podman, toolhost, toolplace, tooluser
 from deploy.local.refusal import Refusal
 from deploy.local.toolplace import Place
 from deploy.local.tooluser import ToolUser
+from tests.fakes.scripted_podman import ScriptedPodman
 
 MYSELF = ToolUser(name="me", uid=os.geteuid(), gid=os.getegid(), own=False)
-
-Answer = tuple[int, str, str]
-
-
-class ScriptedPodman(Podman[Place]):
-    """A Podman whose answers the test writes, and which remembers what it was asked."""
-
-    def __init__(self, place: Place, answer: Callable[[tuple[str, ...]], Answer]) -> None:
-        super().__init__(place, podmanconf.Machine(runtime="runc", unified=False, bus=None))
-        self._answer = answer
-        self.asked: list[tuple[str, ...]] = []
-
-    def run(self, *arguments: str, stdin: BinaryIO | None = None) -> "subprocess.CompletedProcess[str]":
-        self.asked.append(arguments)
-        code, said, complained = self._answer(arguments)
-        return subprocess.CompletedProcess(arguments, code, said, complained)
 
 
 @pytest.fixture
