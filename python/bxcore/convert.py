@@ -349,6 +349,7 @@ _PARSERS: Mapping[Any, Callable[[object], Any]] = {
     ids.MessageKey: ids.message_key,
     ids.CallId: ids.call_id,
     ids.Hash32: ids.hash32,
+    ids.MattermostId: ids.mattermost_id,
     timestamp.Timestamp: timestamp.from_text,
 }
 

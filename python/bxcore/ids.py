@@ -19,9 +19,14 @@ CallId = NewType("CallId", int)
 Hash32 = NewType("Hash32", str)
 """SHA-256 as 64 lowercase hexadecimal characters."""
 
+MattermostId = NewType("MattermostId", str)
+"""What Mattermost calls a user, a channel or a post: 26 characters of [a-z0-9]."""
+
 _SESSION = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HASH = re.compile(r"[0-9a-f]{64}")
+
+_MATTERMOST = re.compile(r"[a-z0-9]{26}")
 
 MAX_SAFE_INTEGER = 2**53 - 1
 
@@ -52,6 +57,13 @@ def hash32(value: object) -> Hash32:
     if type(value) is str and _HASH.fullmatch(value):
         return Hash32(value)
     raise ValueError("expected 64 lowercase hexadecimal characters")
+
+
+def mattermost_id(value: object) -> MattermostId:
+    """Return `value` as a MattermostId or raise ValueError."""
+    if type(value) is str and _MATTERMOST.fullmatch(value):
+        return MattermostId(value)
+    raise ValueError("expected 26 characters of a-z and 0-9")
 
 
 def new_message_key() -> MessageKey:

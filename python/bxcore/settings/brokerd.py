@@ -81,6 +81,17 @@ class Egress:
 
 
 @attrs.frozen(kw_only=True)
+class Gateway:
+    """The way to gatewayd, which puts questions to the owner in Mattermost. Without a socket it is not asked.
+
+    `post_characters` is the most that one post may hold: the server's `MaxPostSize` or less.
+    """
+
+    socket: Path | None = None
+    post_characters: int = attrs.field(default=16_000, validator=whole(1_000, 16_383))
+
+
+@attrs.frozen(kw_only=True)
 class BrokerdSettings:
     """The whole file. `protect` names further paths that no grant may mount or contain, beside brokerd's own.
 
@@ -96,6 +107,7 @@ class BrokerdSettings:
     limits: Limits = attrs.field(factory=Limits)
     approvals: Approvals = attrs.field(factory=Approvals)
     egress: Egress = attrs.field(factory=Egress)
+    gateway: Gateway = attrs.field(factory=Gateway)
 
     def __attrs_post_init__(self) -> None:
         if self.approvals.open >= self.limits.connections:

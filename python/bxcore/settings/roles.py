@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from bxcore.settings.brokerd import BrokerdSettings
+from bxcore.settings.gatewayd import GatewaydSettings
 from bxcore.settings.inferproxy import InferproxySettings
 from bxcore.settings.loopd import LoopdSettings
 
@@ -10,4 +11,5 @@ ROLES: Mapping[str, type] = {
     "inferproxy": InferproxySettings,
     "loopd": LoopdSettings,
     "brokerd": BrokerdSettings,
+    "gatewayd": GatewaydSettings,
 }

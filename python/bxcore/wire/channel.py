@@ -246,8 +246,19 @@ class StepUsage:
 
 
 @attrs.frozen(kw_only=True)
+class AnswerPart:
+    """kind `answer_part`: the front of an answer that is too long for one frame, right before `turn_ended`."""
+
+    turn: int
+    text: str
+
+
+@attrs.frozen(kw_only=True)
 class TurnEnded:
-    """kind `turn_ended`, final. `text` is the whole answer; `sentence` is None where it was answered."""
+    """kind `turn_ended`, final. `sentence` is None where it was answered.
+
+    The whole answer is the text of the `answer_part` frames before it, if there are any, and then `text`.
+    """
 
     turn: int
     ending: TurnEnding

@@ -5,7 +5,7 @@ A kind that is not here is `bad_message`. tests/fixtures/wire/<kind>.json pins t
 
 from collections.abc import Mapping
 
-from bxcore.wire import admin, channel, control, state, tools
+from bxcore.wire import admin, approvals, channel, control, gateway, state, tools
 
 KINDS: Mapping[str, type] = {
     "error": control.WireFault,
@@ -30,6 +30,7 @@ KINDS: Mapping[str, type] = {
     "tool_returned": channel.ToolReturned,
     "turn_notice": channel.TurnNotice,
     "step_usage": channel.StepUsage,
+    "answer_part": channel.AnswerPart,
     "turn_ended": channel.TurnEnded,
     "turn_snapshot": channel.TurnSnapshot,
     "turn_cancel_noted": channel.TurnCancelNoted,
@@ -70,6 +71,19 @@ KINDS: Mapping[str, type] = {
     "grants_verdict": admin.GrantsVerdict,
     "grant_suggestion": admin.GrantSuggestion,
     "broker_status_report": admin.BrokerStatusReport,
+    # gateway.sock, to gatewayd and back
+    "approval_open": approvals.ApprovalOpen,
+    "approval_posted": approvals.ApprovalPosted,
+    "approval_reply": approvals.ApprovalReply,
+    "approval_closed": approvals.ApprovalClosed,
+    "approval_noted": approvals.ApprovalNoted,
+    # the owner's socket of gatewayd
+    "gateway_status": gateway.GatewayStatus,
+    "gateway_whoami": gateway.GatewayWhoami,
+    "gateway_post": gateway.GatewayPost,
+    "gateway_status_report": gateway.GatewayStatusReport,
+    "gateway_account": gateway.GatewayAccount,
+    "gateway_post_made": gateway.GatewayPostMade,
     # state.sock and admin.sock
     "session_state_ask": state.SessionStateAsk,
     "session_state_report": state.SessionStateReport,

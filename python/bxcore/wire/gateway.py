@@ -1,0 +1,73 @@
+"""`gateway-owner`'s socket: what bxctl asks gatewayd about its way to Mattermost. Field by field: docs/protocol.md.
+
+Never carries a token, nor anything that was said.
+"""
+
+import attrs
+
+from bxcore.ids import MattermostId
+from bxcore.timestamp import Timestamp
+
+
+@attrs.frozen(kw_only=True)
+class GatewayStatus:
+    """kind `gateway_status`: answered by `gateway_status_report`."""
+
+
+@attrs.frozen(kw_only=True)
+class GatewayWhoami:
+    """kind `gateway_whoami`: ask the server now who the bot is. Answered by `gateway_account`."""
+
+
+@attrs.frozen(kw_only=True)
+class GatewayPost:
+    """kind `gateway_post`: say `text` to the first allowed user directly. Answered by `gateway_post_made`."""
+
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class GatewayStatusReport:
+    """kind `gateway_status_report`, final. `code` is None where all is well, else an entry of the runbook.
+
+    `since`: since when the connection is as it is. Posts: `waiting` are accepted and not yet said to loopd, `asked`
+    were said and wait for their answer; `outgoing` wait to be posted, `parked` could not be handled or posted,
+    `listed` were too old to be acted upon. `questions` are approvals that can be answered now.
+    """
+
+    connected: bool
+    since: Timestamp
+    code: str | None
+    detail: str | None
+    server: str
+    server_version: str | None
+    bot: str | None
+    waiting: int
+    asked: int
+    outgoing: int
+    parked: int
+    listed: int
+    questions: int
+
+
+@attrs.frozen(kw_only=True)
+class GatewayAccount:
+    """kind `gateway_account`, final: what the server says. `allowed` are the names of the users who may speak."""
+
+    server: str
+    server_version: str | None
+    id: MattermostId
+    username: str
+    is_bot: bool
+    max_post_characters: int
+    allowed: tuple[str, ...]
+    approvers: tuple[str, ...]
+    channels: int
+
+
+@attrs.frozen(kw_only=True)
+class GatewayPostMade:
+    """kind `gateway_post_made`, final."""
+
+    post: MattermostId
+    to: str
