@@ -43,6 +43,21 @@ let
           client = "brokerd";
           socket = "podman.sock";
         };
+        loop-gateway = {
+          listener = "loopd";
+          client = "gatewayd";
+          socket = "loop.sock";
+        };
+        gateway = {
+          listener = "gatewayd";
+          client = "brokerd";
+          socket = "gateway.sock";
+        };
+        gateway-owner = {
+          listener = "gatewayd";
+          client = "owner";
+          socket = "gateway.sock";
+        };
       }
   );
 
@@ -78,6 +93,16 @@ let
       memory_mb = 256;
       processes = 128;
     };
+
+    gatewayd = {
+      uid = 644;
+      optional = true;
+      network = "outbound";
+      keeps = [ "home/gateway" ];
+      secrets = [ "mattermost-token" ];
+      memory_mb = 128;
+      processes = 256;
+    };
   };
 
   # Whoever holds a user's Podman socket holds that user, so tools run as one that owns nothing else.
@@ -96,7 +121,11 @@ let
     name:
     {
       uid,
+      # An owner may leave it out. Its user and its directories are there all the same, so that whoever is joined to
+      # it by a socket has one place for it; its container, image, file and secrets are there where it is enabled.
+      optional ? false,
       # "none": loopback alone. "upstream": what reaches the model server; nothing, where that is a socket.
+      # "outbound": a server that the role's own settings name, through Podman's user-mode network.
       network ? "none",
       # Read-only, and its own to write.
       reads ? [ ],
@@ -116,6 +145,7 @@ let
     {
       inherit
         uid
+        optional
         network
         keeps
         capabilities

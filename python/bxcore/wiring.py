@@ -4,7 +4,7 @@ The JSON form of nix/roles.nix as frozen types; the launchers, `bxctl doctor`, t
 wiring here and nowhere else. Pure, but for `load`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -30,10 +30,12 @@ class UnknownWiring(ConfigError):
 
 
 class Network(Enum):
-    """What a role reaches: loopback alone, or the model server (nothing, where that listens on a socket)."""
+    """What a role reaches: loopback alone, the model server (nothing, where that listens on a socket), or out."""
 
     NONE = "none"
     UPSTREAM = "upstream"
+    OUTBOUND = "outbound"
+    """A server that the role's own settings name, through Podman's user-mode network."""
 
 
 @attrs.frozen(kw_only=True)
@@ -63,10 +65,15 @@ class Mount:
 
 @attrs.frozen(kw_only=True)
 class Role:
-    """One role: its user, its image, and all that its container is given."""
+    """One role: its user, its image, and all that its container is given.
+
+    `optional`: an owner may leave it out. Its user and directories are there all the same, its container, image,
+    settings and secrets only where it is enabled.
+    """
 
     user: str
     uid: int
+    optional: bool
     image: str
     command: tuple[str, ...]
     config: str
@@ -167,6 +174,10 @@ class Wiring:
         if party == OWNER:
             return None
         return self.tools.user if party == TOOLS else self.roles[party].user
+
+    def running(self, enabled: Collection[str]) -> dict[str, Role]:
+        """Return the roles that have a container: all but the optional ones that are not among `enabled`."""
+        return {name: role for name, role in self.roles.items() if not role.optional or name in enabled}
 
     @property
     def users(self) -> Mapping[str, int]:
