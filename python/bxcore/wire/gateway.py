@@ -52,7 +52,11 @@ class GatewayStatusReport:
 
 @attrs.frozen(kw_only=True)
 class GatewayAccount:
-    """kind `gateway_account`, final: what the server says. `allowed` are the names of the users who may speak."""
+    """kind `gateway_account`, final: what the server says. `allowed` are the names of the users who may speak.
+
+    `unfit`: ids of the settings' users, those who may speak and approvers, that are nobody's, a bot's, or of an
+    account that was deactivated.
+    """
 
     server: str
     server_version: str | None
@@ -62,6 +66,7 @@ class GatewayAccount:
     max_post_characters: int
     allowed: tuple[str, ...]
     approvers: tuple[str, ...]
+    unfit: tuple[MattermostId, ...]
     channels: int
 
 
