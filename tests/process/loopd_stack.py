@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from bxcore import client, ids
 from bxcore.deadline import SystemClock
@@ -140,7 +140,7 @@ class Stack:
         self._roles: dict[str, Role] = {}
         self._talks: list[Talk] = []
 
-    def __enter__(self) -> "Stack":
+    def __enter__(self) -> Self:
         self.llama.start()  # for its address, which stays
         self.llama.kill()
         return self
