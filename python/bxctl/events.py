@@ -32,9 +32,6 @@ _WHY_CUT = 320
 _TELLING = {"command": Cut.MIDDLE, "url": Cut.MIDDLE, "path": Cut.BEGIN, "query": Cut.END}
 """The arguments that say best what a call does, the best first, and where each may be cut: a path ends in its file."""
 
-_CUT = "\n[cut here: "
-"""How the note begins in which the text of turn_ended ends where it was too long for a frame."""
-
 
 class View(Protocol):
     """Where the events of a turn go."""
@@ -85,12 +82,15 @@ class TurnView:
         self._step = 0
         self._thought = ""
         self._said = [""]  # the answer text of each step so far
+        self._front = ""  # of an answer that is too long for turn_ended
         self._open_call: int | None = None
         self._reread = 0
         self._status = Status(aside, clock)
         self._hushed: list[object] | None = None
 
     def show(self, event: object) -> None:
+        if isinstance(event, channel.TurnSnapshot):
+            self._front = ""  # on another connection all parts come again
         if self._hushed is not None and isinstance(event, _WORDS):
             self._hushed.append(event)
         else:
@@ -112,6 +112,8 @@ class TurnView:
                 self._reread += event.reread
             case channel.TurnSnapshot():
                 self._catch_up(event)
+            case channel.AnswerPart():
+                self._front += event.text
             case TurnEnded():
                 self._end(event)
 
@@ -236,7 +238,7 @@ class TurnView:
     def _end(self, event: TurnEnded) -> None:
         if event.ending is not TurnEnding.CANCELLED or not self._answer.terminal:
             self.resume()  # the cancel came too late, or nobody saw the words yet
-        text = self._whole(event.text)
+        text = self._front + event.text
         if self._answer.terminal and self._hushed is None:
             self._speak_missing(text)
         self._end_blocks()
@@ -246,11 +248,6 @@ class TurnView:
             self._aside.say(ending_line(event), Ink.WARN, hang=2)
         if self._wishes.usage and event.prompt:
             self._aside.say(usage_line(event, self._reread), Ink.DIM)
-
-    def _whole(self, text: str) -> str:
-        """Return what streamed where `text` is a cut form of it: a very long answer does not fit into one event."""
-        head, mark, _ = text.rpartition(_CUT)
-        return self._said[-1] if mark and self._said[-1].startswith(head) else text
 
     def _speak_missing(self, text: str) -> None:
         if text in self._said:

@@ -1,15 +1,15 @@
 """An event of a turn -> the events that fit into frames. Pure.
 
 A character takes at most six bytes of a frame (an escaped control character), and a frame has an
-end. What streams is split; what sums up is cut with a note, since the session log has the whole. A tool's name is the
-model's words as well.
+end. What is said to somebody is split: what streams, and an answer. What only shows the work is cut with a note, since
+the session log has the whole. A tool's name is the model's words as well.
 """
 
 from collections.abc import Iterator
 
 import attrs
 
-from bxcore.wire.channel import ReasoningDelta, TextDelta, ToolCalled, ToolReturned, TurnEnded, TurnSnapshot
+from bxcore.wire.channel import AnswerPart, ReasoningDelta, TextDelta, ToolCalled, ToolReturned, TurnEnded, TurnSnapshot
 
 MOST_CHARS = 150_000
 """Of all texts of one event together."""
@@ -23,7 +23,9 @@ def pieces(event: object) -> Iterator[object]:
             for at in range(0, len(event.text), MOST_CHARS):
                 yield attrs.evolve(event, text=event.text[at : at + MOST_CHARS])
         case TurnEnded():
-            yield attrs.evolve(event, text=_head(event.text, MOST_CHARS))
+            *front, last = [event.text[at : at + MOST_CHARS] for at in range(0, len(event.text), MOST_CHARS)] or [""]
+            yield from (AnswerPart(turn=event.turn, text=part) for part in front)
+            yield attrs.evolve(event, text=last)
         case ToolReturned():
             yield attrs.evolve(event, name=event.name[:_NAME_CHARS], content=_head(event.content, MOST_CHARS))
         case ToolCalled():

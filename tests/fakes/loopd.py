@@ -64,6 +64,10 @@ def text(words: str, *, step: int = 1, turn: int = 1) -> channel.TextDelta:
     return channel.TextDelta(turn=turn, step=step, text=words)
 
 
+def part(words: str, *, turn: int = 1) -> channel.AnswerPart:
+    return channel.AnswerPart(turn=turn, text=words)
+
+
 def thought(words: str, *, step: int = 1, turn: int = 1) -> channel.ReasoningDelta:
     return channel.ReasoningDelta(turn=turn, step=step, text=words)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bxcore import envelope, strictjson
 from bxcore.envelope import Envelope
 from bxcore.errors import BadMessage, BadVersion
-from bxcore.ids import MAX_SAFE_INTEGER, CallId, Hash32, MessageKey, SessionId
+from bxcore.ids import MAX_SAFE_INTEGER, CallId, Hash32, MattermostId, MessageKey, SessionId
 from bxcore.strictjson import JsonValue
 from bxcore.timestamp import MAX_TIMESTAMP, Timestamp
 from bxcore.wire.kinds import KINDS
@@ -29,6 +29,7 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     MessageKey: st.from_regex(r"\A[A-Za-z0-9_-]{1,64}\Z"),
     CallId: st.integers(1, MAX_SAFE_INTEGER),
     Hash32: st.from_regex(r"\A[0-9a-f]{64}\Z"),
+    MattermostId: st.from_regex(r"\A[a-z0-9]{26}\Z"),
     Timestamp: st.integers(0, MAX_TIMESTAMP),
 }
 

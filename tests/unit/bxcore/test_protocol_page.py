@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from bxcore.frame import MAX_FRAME
-from bxcore.ids import CallId, Hash32, MessageKey, SessionId
+from bxcore.ids import CallId, Hash32, MattermostId, MessageKey, SessionId
 from bxcore.strictjson import MAX_DEPTH
 from bxcore.timestamp import Timestamp
 from bxcore.wire.channel import MAX_TEXT_BYTES
@@ -26,6 +26,7 @@ WORDS: dict[Any, str] = {
     MessageKey: "message key",
     CallId: "call number",
     Hash32: "hash",
+    MattermostId: "Mattermost id",
     Timestamp: "time",
 }
 

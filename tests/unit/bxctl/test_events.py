@@ -16,9 +16,10 @@ from bxctl.events import JsonView, TurnView, Wishes
 from bxctl.render import Screen
 from tests.fakes import loopd
 from tests.fakes.clocks import HandClock
-from tests.fakes.loopd import ended, progress, text, thought
+from tests.fakes.loopd import ended, part, progress, text, thought
 from tests.fakes.screens import FakeTerminal
 
+OVER = channel.TurnSnapshot(turn=1, state=TurnState.ENDED, step=0, reasoning="", text="")
 OURS = re.compile(r"\r?\x1b\[K|\r?\x1b\[[0-9;]*m")
 
 
@@ -66,20 +67,29 @@ def test_what_never_streamed_is_shown_at_the_end() -> None:
     assert watched().show(ended("Hello.")) == "Hello.\n"
 
 
-CUT = "\n[cut here: 10 of 15 characters; the session log has the whole]"
+def test_a_long_answer_that_streamed_is_not_said_again_by_its_parts() -> None:
+    seen = watched().show(text("0123456789"), text("abcde"), part("01234"), part("56789"), ended("abcde"))
+    assert seen == "0123456789abcde\n"
 
 
-def test_an_answer_that_streamed_whole_is_not_said_again_where_its_end_event_is_cut() -> None:
-    assert watched().show(text("0123456789"), text("abcde"), ended("0123456789" + CUT)) == "0123456789abcde\n"
+def test_a_long_answer_that_did_not_stream_is_shown_whole() -> None:
+    assert watched().show(part("01234"), part("56789"), ended("abcde")) == "0123456789abcde\n"
 
 
-def test_a_cut_end_event_of_an_answer_that_did_not_stream_says_that_it_is_cut() -> None:
-    assert watched().show(ended("0123456789" + CUT)) == "0123456789" + CUT + "\n"
-
-
-def test_into_a_pipe_an_answer_goes_whole_although_its_end_event_is_cut() -> None:
+def test_into_a_pipe_a_long_answer_goes_whole_and_once() -> None:
     pipe = watched(terminal=False)
-    assert pipe.show(text("0123456789abcde"), ended("0123456789" + CUT)) == "0123456789abcde\n"
+    assert pipe.show(text("0123456789abcde"), part("0123456789"), ended("abcde")) == "0123456789abcde\n"
+
+
+def test_the_parts_of_a_connection_that_broke_do_not_count() -> None:
+    pipe = watched(terminal=False)
+    assert pipe.show(part("01234"), OVER, part("01234"), part("56789"), ended("abcde")) == "0123456789abcde\n"
+
+
+def test_hushed_words_do_not_cost_a_long_answer_its_front() -> None:
+    pipe = watched(terminal=False)
+    pipe.view.hush()
+    assert pipe.show(text("0123456789abcde"), OVER, part("0123456789"), ended("abcde")) == "0123456789abcde\n"
 
 
 def test_the_text_of_an_earlier_step_is_not_said_again() -> None:

@@ -1,10 +1,12 @@
 import attrs
+import pytest
 
 from bxcore import envelope
 from bxcore.envelope import Envelope
 from bxcore.frame import MAX_FRAME
 from bxcore.ids import CallId
 from bxcore.wire.channel import (
+    AnswerPart,
     ReasoningDelta,
     TextDelta,
     ToolCalled,
@@ -84,10 +86,16 @@ def test_a_long_delta_is_split_and_loses_nothing() -> None:
         assert "".join(piece.text for piece in split if isinstance(piece, TextDelta | ReasoningDelta)) == text
 
 
-def test_a_long_answer_is_cut_and_says_so() -> None:
-    (piece,) = fitting.pieces(ended("x" * 200_000))
-    assert isinstance(piece, TurnEnded)
-    assert piece.text.startswith("x" * MOST_CHARS + "\n[cut here: 150000 of 200000 characters;")
+@pytest.mark.parametrize("size", [0, 1, MOST_CHARS, MOST_CHARS + 1, 200_000, 2 * MOST_CHARS, 2_000_000])
+def test_an_answer_goes_out_whole_and_its_front_comes_before_its_end(size: int) -> None:
+    text = ("0123456789\N{SAILBOAT}" * (size // 11 + 1))[:size]
+    *front, last = fitting.pieces(ended(text))
+    assert last == ended(last.text if isinstance(last, TurnEnded) else "")
+    assert all(isinstance(part, AnswerPart) and part.turn == 1 for part in front)
+    whole = [part.text for part in (*front, last) if isinstance(part, AnswerPart | TurnEnded)]
+    assert "".join(whole) == text
+    assert max(map(len, whole)) <= MOST_CHARS
+    assert len(front) == max(0, -(-size // MOST_CHARS) - 1)
 
 
 def test_a_long_snapshot_keeps_its_end() -> None:
