@@ -147,6 +147,7 @@ def _told(record: Record) -> tuple[str, str, Ink | None]:
             return _told_decision(record)
         case Answered(ending=ending):
             by = f" by {record.approver}" if record.approver else ""
+            by += f", post {record.post}" if record.post else ""
             why = f": {record.reason}" if record.reason else ""
             return "answer", f"{record.decision} {ending.value}{by}{why}", None
         case Started():

@@ -18,6 +18,7 @@ from bxctl import VERSION
 from bxctl.auditcommands import audit
 from bxctl.backupcommands import backup
 from bxctl.exits import MEANINGS, Exit
+from bxctl.mattermostcommands import mattermost
 from bxctl.sockets import DEFAULT_HOME, Home, home
 
 _EPILOG = """\b
@@ -30,6 +31,7 @@ Examples:
   bxctl approvals                     which tool calls wait for my answer?
   bxctl approve 42                    let one of them run, once
   bxctl grants explain 42             why was it decided like that?
+  bxctl mattermost status             is the way to Mattermost up, and what waits?
   bxctl doctor                        is everything as it must be?
   bxctl backup create /mnt/disk/bx-1  keep a copy of all of it, while it runs
 
@@ -43,6 +45,7 @@ Where things lie:
   BOXMAKER_HOME or --home, else {home}
     run/loop-owner/loop.sock          the socket on which loopd listens for bxctl
     run/admin/admin.sock              the socket on which brokerd does
+    run/gateway-owner/gateway.sock    the socket on which gatewayd does, where there is one
     audit/                            every decision and every run, one file a day (brokerd's)
     sessions/                         every conversation, one folder each (loopd's)
     bxctl-history                     what you typed in chat; on an appliance in ~/.local/state/boxmaker
@@ -329,6 +332,7 @@ def broker_session(where: Home, *, session: str, rebuild: bool, json: bool) -> i
 
 main.add_command(audit)
 main.add_command(backup)
+main.add_command(mattermost)
 
 
 @main.command()

@@ -28,6 +28,11 @@ class Home:
         return self.path / "run" / "admin" / "admin.sock"
 
     @property
+    def gateway_socket(self) -> Path:
+        """The socket on which gatewayd serves bxctl."""
+        return self.path / "run" / "gateway-owner" / "gateway.sock"
+
+    @property
     def audit(self) -> Path:
         """Brokerd's audit log, one file a day."""
         return self.path / "audit"

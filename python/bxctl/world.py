@@ -1,4 +1,4 @@
-"""What a bxctl command is handed: Boxmaker's home, the clock, the ways to loopd and brokerd, the two output streams."""
+"""What a bxctl command is handed: Boxmaker's home, the clock, the ways to the roles, the two output streams."""
 
 import os
 import sys
@@ -9,6 +9,7 @@ import attrs
 
 from bxcore.deadline import Clock, SystemClock
 from bxctl.adminport import AdminPort
+from bxctl.gatewayport import GatewayPort
 from bxctl.loopport import LoopPort
 from bxctl.render import Screen
 from bxctl.sockets import Home
@@ -22,6 +23,7 @@ class World:
     clock: Clock
     port: LoopPort
     admin: AdminPort
+    gateway: GatewayPort
     screen: Screen
     errors: Screen
     pause: Callable[[float], None]
@@ -35,6 +37,7 @@ def of_process(home: Home) -> World:
         clock=clock,
         port=LoopPort(home, clock),
         admin=AdminPort(home, clock),
+        gateway=GatewayPort(home, clock),
         screen=Screen(sys.stdout, os.environ),
         errors=Screen(sys.stderr, os.environ),
         pause=time.sleep,

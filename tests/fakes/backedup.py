@@ -30,6 +30,7 @@ from bxctl import backupcreate, backuprestore, backupverify
 from bxctl.adminport import AdminPort
 from bxctl.backuprestore import Wish
 from bxctl.backupverify import Checked
+from bxctl.gatewayport import GatewayPort
 from bxctl.loopport import LoopPort
 from bxctl.render import Screen
 from bxctl.sockets import Home
@@ -228,6 +229,7 @@ class BackedUp:
             clock=clock,
             port=LoopPort(where, clock),
             admin=AdminPort(where, clock),
+            gateway=GatewayPort(where, clock),
             screen=Screen(self.out, {}),
             errors=Screen(self.err, {}),
             pause=lambda _: None,
