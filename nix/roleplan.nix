@@ -2,12 +2,14 @@
 # launcher, word for word and in the same order (tests/nix/test_containers.py). Builtins only.
 #
 # `wiring` is nix/roles.nix in its real places; `upstream` as in inferproxy.toml; `network` is Podman's name of the
-# network that reaches an upstream over TCP; `granted` are the folders that grants may speak of.
+# network that reaches an upstream over TCP; `granted` are the folders that grants may speak of; `outbound` is Podman's
+# name of the network of a role that dials out.
 {
   wiring,
   upstream,
   network,
   granted,
+  outbound,
 }:
 let
   inherit (builtins)
@@ -51,7 +53,13 @@ rec {
   socketDirectory = if socket == null then null else dirOf (head socket);
 
   networkOf =
-    name: if wiring.roles.${name}.network == "none" || socket != null then "none" else network;
+    name:
+    {
+      none = "none";
+      upstream = if socket == null then network else "none";
+      inherit outbound;
+    }
+    .${wiring.roles.${name}.network};
 
   mounts =
     name:

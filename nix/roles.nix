@@ -98,6 +98,8 @@ let
       uid = 644;
       optional = true;
       network = "outbound";
+      # What the owner's machine adds to it: certificates of an authority of their own.
+      reads = [ "etc/gatewayd" ];
       keeps = [ "home/gateway" ];
       secrets = [ "mattermost-token" ];
       memory_mb = 128;
@@ -234,6 +236,14 @@ in
         user = "owner";
         group = roles.brokerd.user;
         mode = "2750";
+        enter = [ ];
+        sockets = false;
+      }
+      {
+        path = "etc/gatewayd";
+        user = "root";
+        group = roles.gatewayd.user;
+        mode = "0750";
         enter = [ ];
         sockets = false;
       }

@@ -36,12 +36,13 @@ class Settings:
     """What is not wiring but a machine's own: where the model server is, and what tools may be granted.
 
     `upstream` as in inferproxy.toml. `network`: Podman's name of the network that reaches an upstream over TCP.
-    `granted`: the folders that grants may speak of.
+    `granted`: the folders that grants may speak of. `outbound`: Podman's name of the network of a role that dials out.
     """
 
     upstream: str
     network: str
     granted: tuple[Path, ...] = ()
+    outbound: str = "none"
 
 
 def options(wiring: Wiring, name: str, settings: Settings) -> tuple[str, ...]:
@@ -70,6 +71,16 @@ def mounts(wiring: Wiring, name: str, settings: Settings) -> tuple[str, ...]:
     if wiring.user(wiring.edge("tool-runner").client) == role.user:
         given += [_bind(folder, writable=False) for folder in _outermost(settings.granted)]
     return tuple(given)
+
+
+def secrets(wiring: Wiring, name: str, place: Path) -> tuple[str, ...]:
+    """Return the options beside `options` that show a role its secrets, which lie in `place`; none without secrets.
+
+    The role finds them as it would without a container: by the variable in which systemd says where credentials are.
+    """
+    if not wiring.roles[name].secrets:
+        return ()
+    return (f"--env=CREDENTIALS_DIRECTORY={place}", _bind(place, writable=False))
 
 
 def command(wiring: Wiring, name: str) -> tuple[str, ...]:
@@ -134,9 +145,13 @@ def _outermost(folders: Sequence[Path]) -> list[Path]:
 
 
 def _network(role: Role, settings: Settings) -> str:
-    if role.network is Network.NONE or socket_directory(settings.upstream):
-        return "none"
-    return settings.network
+    match role.network:
+        case Network.NONE:
+            return "none"
+        case Network.UPSTREAM:
+            return "none" if socket_directory(settings.upstream) else settings.network
+        case Network.OUTBOUND:
+            return settings.outbound
 
 
 def _bind(path: Path, *, writable: bool) -> str:
