@@ -117,8 +117,9 @@ verify-model: ## does it hold against a real model server? (UPSTREAM= for yours)
 	@$(SETUP) $(if $(UPSTREAM),,model)
 	@exec $(BIN)/python -m pytest -q tests/contract
 
-verify-mattermost: ## does it hold against a real Mattermost?
-	@echo "There is no gatewayd yet; the Mattermost issue brings it and this check." >&2; exit 2
+verify-mattermost: ## does it hold against a real Mattermost? (MATTERMOST_URL=, or MATTERMOST_BINARY= and MATTERMOST_DATABASE=)
+	@$(SETUP)
+	@exec $(BIN)/python tests/contract/gateway/verify.py
 
 verify-honcho: ## does it hold against a real Honcho?
 	@echo "There is no memoryd yet; the memory issue brings it and this check." >&2; exit 2

@@ -39,6 +39,8 @@ class Sizes:
     remembered_calls: int = 50
     role_starts: int = 5
     cold_starts: int = 2
+    gateway_posts: int = 60
+    gateway_backlog: int = 10_000
 
 
 QUICK = Sizes(
@@ -69,6 +71,8 @@ QUICK = Sizes(
     remembered_calls=5,
     role_starts=1,
     cold_starts=1,
+    gateway_posts=8,
+    gateway_backlog=1_000,
 )
 
 BIG = Sizes(audit_file_records=5_000_000)

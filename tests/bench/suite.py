@@ -22,6 +22,7 @@ from tests.bench import (
     decisions,
     events,
     footprint,
+    gateway,
     latency,
     opening,
     proxy,
@@ -53,6 +54,7 @@ GROUPS: Groups = {
     "audit": audit.measure,
     "calls": calls.measure,
     "decisions": decisions.measure,
+    "gateway": gateway.measure,
     "appliance": appliance.measure,
 }
 
