@@ -131,11 +131,17 @@ class Store:
 
     # -- saying ---------------------------------------------------------------------------------
 
-    def waiting(self, limit: int = 256) -> tuple[Incoming, ...]:
-        """Return accepted posts that nothing was done about, oldest first."""
+    def waiting(
+        self, limit: int = 256, *, kind: Kind | None = None, after: Incoming | None = None
+    ) -> tuple[Incoming, ...]:
+        """Return accepted posts that nothing was done about, oldest first: of one kind, or those that follow a post."""
+        begin = (after.create_at, after.id) if after else (-1, "")
         rows = self._all(
             "SELECT id, channel, thread, user, create_at, kind, direct, text, attempts FROM posts"
-            " WHERE state = 'waiting' ORDER BY create_at, id LIMIT ?",
+            " WHERE state = 'waiting' AND (create_at, id) > (?, ?) AND kind = coalesce(?, kind)"
+            " ORDER BY create_at, id LIMIT ?",
+            *begin,
+            kind.value if kind else None,
             limit,
         )
         return tuple(_incoming(row) for row in rows)
@@ -215,10 +221,13 @@ class Store:
 
     def unsent(self, limit: int = 64) -> tuple[Unsent, ...]:
         """Return posts that are to be made, oldest first."""
+        return self._unsent("ORDER BY n LIMIT ?", limit)
+
+    def _unsent(self, which: str, *values: object) -> tuple[Unsent, ...]:
         rows = self._all(
-            "SELECT n, key, channel, root, message, tried, attempts, made FROM outgoing WHERE state = 'waiting'"
-            " ORDER BY n LIMIT ?",
-            limit,
+            "SELECT n, key, channel, root, message, tried, attempts, made FROM outgoing"
+            f" WHERE state = 'waiting' {which}",  # noqa: S608 - no value is in it
+            *values,
         )
         return tuple(
             Unsent(
@@ -243,10 +252,26 @@ class Store:
         with self._writing() as database:
             database.execute("UPDATE outgoing SET state = 'sent', post = ?, message = '' WHERE n = ?", (post, number))
 
-    def park(self, number: int, why: str) -> None:
-        """The post cannot be made; its text stays. `why` is a code of the runbook."""
+    def park(self, numbers: Sequence[int], why: str, outgoing: Sequence[Outgoing] = ()) -> None:
+        """The posts cannot be made; their text stays. `why` is a code of the runbook; `outgoing` says so."""
         with self._writing() as database:
-            database.execute("UPDATE outgoing SET state = 'parked', why = ? WHERE n = ?", (why, number))
+            database.executemany(
+                "UPDATE outgoing SET state = 'parked', why = ? WHERE n = ?", [(why, number) for number in numbers]
+            )
+            self._add(database, outgoing)
+
+    def of_answer(self, prefix: str) -> tuple[Unsent, ...]:
+        """Return the posts that are to be made and whose keys begin with `prefix`, in order."""
+        return self._unsent("AND substr(key, 1, ?) = ? ORDER BY n", len(prefix), prefix)
+
+    def replace(self, numbers: Sequence[int], outgoing: Sequence[Outgoing]) -> None:
+        """Make other posts instead, in one step. The keys of those that are replaced stay known."""
+        with self._writing() as database:
+            database.executemany(
+                "UPDATE outgoing SET state = 'sent', message = '', why = 'replaced' WHERE n = ?",
+                [(number,) for number in numbers],
+            )
+            self._add(database, outgoing)
 
     # -- questions ------------------------------------------------------------------------------
 
