@@ -25,6 +25,7 @@ class Part(Enum):
     INBOUND = "inbound"
     LOOP = "loop"
     OUTBOUND = "outbound"
+    QUESTIONS = "questions"
 
 
 @attrs.frozen(kw_only=True)

@@ -115,6 +115,17 @@ class Question:
 
 
 @attrs.frozen(kw_only=True)
+class Asking:
+    """A post that will look answerable, and may be there already under its `key`: noted before it is made."""
+
+    key: str
+    id: int
+    channel: MattermostId
+    root: MattermostId | None
+    message: str
+
+
+@attrs.frozen(kw_only=True)
 class Counts:
     """How many posts are where; see GatewayStatusReport."""
 

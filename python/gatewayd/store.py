@@ -19,7 +19,7 @@ from bxcore.deadline import Clock
 from bxcore.files import StateInUse, StateUnreadable, StateUnwritable
 from bxcore.ids import MattermostId, SessionId
 from bxcore.timestamp import DAY_MS, Timestamp
-from gatewayd.entries import Counts, Incoming, Kind, OpenTurn, Outgoing, Question, State, Thread, Unsent
+from gatewayd.entries import Asking, Counts, Incoming, Kind, OpenTurn, Outgoing, Question, State, Thread, Unsent
 
 FILE = "queue.sqlite"
 LOCK = ".gatewayd.lock"
@@ -48,6 +48,9 @@ CREATE TABLE outgoing (
 CREATE INDEX outgoing_by_state ON outgoing (state, n);
 CREATE TABLE questions (
     post TEXT PRIMARY KEY, id INTEGER NOT NULL, channel TEXT NOT NULL, root TEXT, message TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE asking (
+    key TEXT PRIMARY KEY, id INTEGER NOT NULL, channel TEXT NOT NULL, root TEXT, message TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE kept (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
@@ -275,11 +278,37 @@ class Store:
 
     # -- questions ------------------------------------------------------------------------------
 
-    def question_posted(self, question: Question) -> None:
-        """Note a post that looks answerable, so that a restart can mark it dead."""
+    def question_asking(self, asking: Asking) -> None:
+        """Note, before the server is asked, that from now on a post that looks answerable may be there."""
+        with self._writing() as database:
+            values = (asking.key, asking.id, asking.channel, asking.root, asking.message)
+            database.execute("INSERT OR REPLACE INTO asking VALUES (?, ?, ?, ?, ?)", values)
+
+    def question_never(self, key: str) -> None:
+        """The post of an `asking` is not there."""
+        with self._writing() as database:
+            database.execute("DELETE FROM asking WHERE key = ?", (key,))
+
+    def asking(self) -> tuple[Asking, ...]:
+        """Return what was begun, and nobody knows whether it was made."""
+        rows = self._all("SELECT key, id, channel, root, message FROM asking ORDER BY id, key")
+        return tuple(
+            Asking(
+                key=key,
+                id=number,
+                channel=MattermostId(channel),
+                root=MattermostId(root) if root else None,
+                message=message,
+            )
+            for key, number, channel, root, message in rows
+        )
+
+    def question_posted(self, question: Question, key: str = "") -> None:
+        """Note a post that looks answerable, so that a restart can mark it dead. `key`: it was an `asking`."""
         with self._writing() as database:
             values = (question.post, question.id, question.channel, question.root, question.message)
             database.execute("INSERT OR REPLACE INTO questions VALUES (?, ?, ?, ?, ?)", values)
+            database.execute("DELETE FROM asking WHERE key = ?", (key,))
 
     def question_closed(self, post: MattermostId) -> None:
         """The post says now that it is over."""
