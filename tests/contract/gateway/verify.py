@@ -1,4 +1,4 @@
-"""`make verify-mattermost`: runs this directory's suite against a real server, one that runs or one that is started here.
+"""`make verify-mattermost`: runs this directory's suite against a real server, named or started here.
 
 MATTERMOST_URL            a running server that may be thrown away: the suite makes a team, users, channels and bots
 MATTERMOST_ADMIN          login of its administrator; without it the server must be fresh, and its first account is made
