@@ -184,7 +184,8 @@ def clip_at(text: str, width: int, where: Cut, *, unicode: bool) -> str:
     """Return `text` cut to `width` columns as `clip` does, but at its end, in its middle or at its beginning."""
     mark = "…" if unicode else "..."
     room = width - len(mark)
-    if where is Cut.END or cells(text) <= width or room < 2:
+    # Each piece that is kept may be one wide character.
+    if where is Cut.END or cells(text) <= width or room < (4 if where is Cut.MIDDLE else 2):
         return clip(text, width, unicode=unicode)
     begin = head(text, room // 2) if where is Cut.MIDDLE else ""
     return begin + mark + head(text[::-1], room - cells(begin))[::-1]

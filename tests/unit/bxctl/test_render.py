@@ -3,7 +3,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bxctl import render
@@ -193,6 +193,7 @@ def test_foreign_text_is_escaped_on_a_terminal_only() -> None:
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Mn", "Me"))), st.integers(4, 40))
+@example("模0型", 4)
 def test_a_text_cut_anywhere_fits_and_keeps_what_was_not_to_be_cut(text: str, width: int) -> None:
     for where in Cut:
         cut = render.clip_at(text, width, where, unicode=True)
