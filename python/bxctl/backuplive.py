@@ -18,7 +18,11 @@ from bxcore.files import StateInUse
 from bxctl.backupnames import MARK
 
 LOOPD_LOCK = ".loopd.lock"
-_OWN_LOCKS = (Path("launcher.lock"), Path(LOOPD_LOCK), Path(SESSIONS, LOOPD_LOCK))
+_GATEWAYD_LOCK = ".gatewayd.lock"
+_QUEUE = "gateway"
+"""gatewayd's: posts that belong to the sessions which are there, so in no backup, and none may stay beside others."""
+
+_OWN_LOCKS = (Path("launcher.lock"), Path(LOOPD_LOCK), Path(SESSIONS, LOOPD_LOCK), Path(_QUEUE, _GATEWAYD_LOCK))
 
 _NO_ROLE = {"tool-runner", "model", "launcher"}
 """Directories of sockets whose listener has no part in what is restored."""
@@ -48,7 +52,7 @@ class RestoreUnfinished(StateError):
 def refuse_taken(home: Path, etc: Path | None) -> None:
     """Raise RestoreUnfinished or RestoreNotEmpty unless nothing is there that a restore would meet."""
     _refuse_unfinished(home, etc)
-    for part in (*STATE_PARTS, _DISPOSABLE):
+    for part in (*STATE_PARTS, _DISPOSABLE, _QUEUE):
         _require_empty(home / part)
     if etc is not None:
         _require_empty(etc / GRANTS)
@@ -76,7 +80,7 @@ def _require_empty(path: Path) -> None:
             raise RestoreNotEmpty(f"{path}: is no directory of its own; move it away")
         if path.is_mount():
             raise RestoreNotEmpty(f"{path}: a file system is mounted there; restore beside it, and move the files in")
-        there = sorted(entry.name for entry in path.iterdir() if entry.name != LOOPD_LOCK)
+        there = sorted(entry.name for entry in path.iterdir() if entry.name not in (LOOPD_LOCK, _GATEWAYD_LOCK))
     except FileNotFoundError:
         return
     except OSError as error:
@@ -84,6 +88,11 @@ def _require_empty(path: Path) -> None:
     if there and path.name == _DISPOSABLE:
         raise RestoreNotEmpty(
             f"{path}: holds an index of other files; it is made anew whenever it is missing: remove it"
+        )
+    if there and path.name == _QUEUE:
+        raise RestoreNotEmpty(
+            f"{path}: holds posts of Mattermost that belong to other conversations than those of the backup; move it "
+            "away. What waits in it is not answered, and posts from before gatewayd's next start are not looked at"
         )
     if there:
         raise RestoreNotEmpty(f"{path}: is not empty; a backup is restored into an empty place only")

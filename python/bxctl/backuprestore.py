@@ -286,6 +286,9 @@ def _tell(world: World, wish: Wish, put: _Put, to_do: tuple[str, ...], home: Pat
         words = f"was there already and stays; that of the backup is {wish.backup / ETC / name}"
         screen.line(f"  {render.safe_line(name)}: {render.safe_line(words)}", Ink.WARN)
     screen.line("  No secret is ever in a backup: give Boxmaker its credentials anew")
+    if ((wish.etc or home / ETC) / "gatewayd.toml").exists():
+        words = "gatewayd begins with an empty queue: what was not answered in Mattermost has to be said again"
+        screen.line(f"  {words}")
     if to_do:
         screen.line("Where each role has a user of its own, its files must be that user's:", Ink.WARN)
         for command in to_do:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bxcore import config
 from bxcore.errors import ConfigError
-from bxcore.settings.roles import ROLES
+from bxcore.settings.roles import OPTIONAL, ROLES
 from bxctl.exits import Exit
 from bxctl.render import Ink, safe_block
 from bxctl.sockets import Home
@@ -24,7 +24,8 @@ def run(world: World, *, directory: Path | None) -> int:
     folder = directory or default_folder(world.home)
     if not folder.is_dir():
         raise NoSettings(f"{folder} is not a directory; it should hold {', '.join(_names())}")
-    faults = [fault for role, settings in ROLES.items() if (fault := _check(world, folder, role, settings))]
+    wanted = {role: cls for role, cls in ROLES.items() if role not in OPTIONAL or _is_there(folder / f"{role}.toml")}
+    faults = [fault for role, settings in wanted.items() if (fault := _check(world, folder, role, settings))]
     faults += [_unknown(path) for path in sorted(folder.glob("*.toml")) if path.stem not in ROLES]
     for fault in faults:
         world.screen.line(safe_block(fault))
@@ -39,6 +40,10 @@ def default_folder(home: Home) -> Path:
         return home.settings
     beside = home.path.parent / "etc"
     return beside if home.chosen and (beside / "roles.json").is_file() else SYSTEM_SETTINGS
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
 
 
 def _check(world: World, folder: Path, role: str, settings: type) -> str | None:

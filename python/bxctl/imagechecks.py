@@ -38,7 +38,7 @@ class Image:
 def images(installed: Installed, report: admin.BrokerStatusReport | None) -> Iterator[Finding]:
     """Check the tool image and each role's. `report`: what brokerd says, where it answers."""
     yield _tool_image(installed, report)
-    for name, role in installed.wiring.roles.items():
+    for name, role in installed.roles.items():
         yield _role_image(installed, name, role.image, installed.wiring.at(role.storage))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import attrs
 
 from bxcore import wiring
-from bxcore.wiring import OWNER, Wiring
+from bxcore.wiring import OWNER, TOOLS, ConfigFile, Edge, Role, Wiring
 from bxctl.machine import Machine
 
 FILE = "roles.json"
@@ -54,6 +54,29 @@ class Installed:
             return self.owners()
         uid = self.uid(name)
         return frozenset() if uid is None else frozenset({uid})
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """The roles that are to run here: all but the optional ones without a settings file."""
+        return self.wiring.running({name for name, role in self.wiring.roles.items() if self._is_there(role.config)})
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The sockets whose two ends are to run here."""
+        there = {*self.roles, TOOLS, OWNER}
+        return tuple(edge for edge in self.wiring.edges if {edge.listener, edge.client} <= there)
+
+    @property
+    def files(self) -> tuple[ConfigFile, ...]:
+        """The files that have to be there: of a role that is left out there is none."""
+        left_out = {role.config for name, role in self.wiring.roles.items() if name not in self.roles}
+        return tuple(file for file in self.wiring.files if file.path not in left_out)
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            return self.machine.look(self.wiring.at(path)) is not None
+        except PermissionError:
+            return True  # whoever may not look does not call it missing
 
     def command(self, role: str) -> tuple[str, ...]:
         """Return what runs in a role's container."""

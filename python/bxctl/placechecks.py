@@ -117,8 +117,8 @@ def mending(installed: Installed, wanted: Directory, *, missing: bool) -> str:
 
 def files(installed: Installed) -> Iterator[Finding]:
     """Check every settings file of the wiring."""
-    faults = [fault for wanted in installed.wiring.files for fault in _file(installed, wanted)]
-    held = f"{len(installed.wiring.files)}, root's, each readable to its role"
+    faults = [fault for wanted in installed.files for fault in _file(installed, wanted)]
+    held = f"{len(installed.files)}, root's, each readable to its role"
     yield from finding.room("settings files", held=held, faults=faults, runbook=FILE_UNFIT)
 
 

@@ -23,7 +23,7 @@ def limits(installed: Installed) -> Iterator[Finding]:
     faults: list[Fault] = []
     held: list[str] = []
     blind = []
-    for name, role in installed.wiring.roles.items():
+    for name, role in installed.roles.items():
         uid = installed.uid(role.user)
         groups = None if uid is None else installed.machine.control_groups(uid, installed.command(name))
         if not groups:

@@ -18,9 +18,9 @@ _BOTH = acl.READ | acl.WRITE
 
 
 def sockets(installed: Installed) -> Iterator[Finding]:
-    """Check every edge of the wiring."""
-    faults = [fault for edge in installed.wiring.edges for fault in _edge(installed, edge)]
-    names = ", ".join(edge.name for edge in installed.wiring.edges)
+    """Check every edge whose two ends are to run here."""
+    faults = [fault for edge in installed.edges for fault in _edge(installed, edge)]
+    names = ", ".join(edge.name for edge in installed.edges)
     yield from finding.room("sockets", held=f"{names}: each between its two", faults=faults, runbook=SOCKET_UNFIT)
 
 

@@ -13,3 +13,6 @@ ROLES: Mapping[str, type] = {
     "brokerd": BrokerdSettings,
     "gatewayd": GatewaydSettings,
 }
+
+OPTIONAL = frozenset({"gatewayd"})
+"""Roles that an owner may leave out: where there is no file there is no such role."""

@@ -147,7 +147,10 @@ def test_owners_are_told_by_name_and_no_role_is_one(appliance: tuple[Installed, 
     join(machine, "bx-admin", "alice", "bob")
     (found,) = userchecks.groups(made)
     assert found.passed
-    assert found.found == "nobody in those between roles; owners: bx-admin alice, bob; bx-loop-owner alice"
+    assert (
+        found.found
+        == "nobody in those between roles; owners: bx-admin alice, bob; bx-gateway-owner alice; bx-loop-owner alice"
+    )
     join(machine, "bx-admin", "alice", "bx-loopd")
     assert faults(userchecks.groups, made) == [("bx-loopd is", "gpasswd --delete bx-loopd bx-admin")]
 
@@ -164,14 +167,14 @@ SUBUID, SUBGID = Path("/etc/subuid"), Path("/etc/subgid")
 
 def test_ids_of_the_tools_are_many(appliance: tuple[Installed, FakeMachine]) -> None:
     made, machine = appliance
-    machine.texts[SUBGID] = machine.texts[SUBUID].replace("boxmaker-tools:296608:65536", "650:296608:1000")
-    assert faults(userchecks.ids, made) == [("1000", "usermod --add-subgids 297608-363143 boxmaker-tools")]
+    machine.texts[SUBGID] = machine.texts[SUBUID].replace("boxmaker-tools:362144:65536", "650:362144:1000")
+    assert faults(userchecks.ids, made) == [("1000", "usermod --add-subgids 363144-428679 boxmaker-tools")]
 
 
 def test_a_file_of_ids_that_is_not_there_gives_nobody_any(appliance: tuple[Installed, FakeMachine]) -> None:
     made, machine = appliance
     del machine.texts[SUBUID]
-    assert [found for found, _ in faults(userchecks.ids, made)] == ["0"] * 4
+    assert [found for found, _ in faults(userchecks.ids, made)] == ["0"] * 5
 
 
 def test_ids_that_somebody_else_has_too(appliance: tuple[Installed, FakeMachine]) -> None:
@@ -179,9 +182,9 @@ def test_ids_that_somebody_else_has_too(appliance: tuple[Installed, FakeMachine]
     machine.texts[SUBUID] = f"eve:100000:1\n{machine.texts[SUBUID]}"
     machine.add_user("mallory", 100_007)
     assert faults(userchecks.ids, made) == [
-        ("eve has some of them too", "usermod --del-subuids 100000-165535 --add-subuids 362144-427679 bx-brokerd"),
-        ("100007 is the user mallory", "usermod --del-subuids 100000-165535 --add-subuids 362144-427679 bx-brokerd"),
-        ("100007 is the user mallory", "usermod --del-subgids 100000-165535 --add-subgids 362144-427679 bx-brokerd"),
+        ("eve has some of them too", "usermod --del-subuids 100000-165535 --add-subuids 427680-493215 bx-brokerd"),
+        ("100007 is the user mallory", "usermod --del-subuids 100000-165535 --add-subuids 427680-493215 bx-brokerd"),
+        ("100007 is the user mallory", "usermod --del-subgids 100000-165535 --add-subgids 427680-493215 bx-brokerd"),
     ]
 
 
@@ -267,7 +270,7 @@ def test_what_may_not_be_looked_at_is_neither_passed_nor_failed(appliance: tuple
     machine.files[HOME / "run"] = HIDDEN
     (found,) = placechecks.directories(made)
     assert found.passed is None
-    assert found.found == "6 things not for this user to see; run as root"
+    assert found.found == "9 things not for this user to see; run as root"
 
 
 def test_of_one_user_for_all_only_owner_and_mode_count(appliance: tuple[Installed, FakeMachine]) -> None:
@@ -303,7 +306,8 @@ def test_limits_that_cannot_be_seen_are_not_said_to_hold(appliance: tuple[Instal
     (found,) = rolelimits.limits(made)
     assert found.passed is None
     assert found.found == (
-        "cannot be told: inferproxy was not seen to run, loopd has no control group of version 2; held: brokerd"
+        "cannot be told: inferproxy was not seen to run, loopd has no control group of version 2; "
+        "held: brokerd, gatewayd"
     )
     machine.limited.clear()
     (found,) = rolelimits.limits(made)

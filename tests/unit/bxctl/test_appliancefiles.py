@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bxcore.ids import Hash32
 from bxcore.wire import admin
-from bxctl import hostchecks, imagechecks, placechecks, socketchecks, wayin
+from bxctl import hostchecks, imagechecks, placechecks, rolelimits, socketchecks, wayin
 from bxctl.finding import Finding
 from bxctl.imagechecks import Image
 from bxctl.installed import Installed
@@ -256,7 +256,7 @@ def image(name: str, identity: str = TOOL_IMAGE) -> Image:
 
 def with_images(machine: FakeMachine) -> None:
     store(machine, "tools", image("localhost/boxmaker/tools:1"))
-    for role in ("inferproxy", "loopd", "brokerd"):
+    for role in ("inferproxy", "loopd", "brokerd", "gatewayd"):
         store(machine, role, image(f"localhost/boxmaker/{role}:abc"))
 
 
@@ -272,11 +272,37 @@ def test_images_that_are_there(appliance: tuple[Installed, FakeMachine]) -> None
         assert [one.name for one in found] == [
             "tool image",
             "image of brokerd",
+            "image of gatewayd",
             "image of inferproxy",
             "image of loopd",
         ]
         assert all(one.passed for one in found)
     assert found[1].found == f"localhost/boxmaker/brokerd:abc ({TOOL_IMAGE[:12]})"
+
+
+def leave_out_gatewayd(machine: FakeMachine) -> None:
+    sockets = ("gateway/gateway.sock", "gateway-owner/gateway.sock", "loop-gateway/loop.sock")
+    for path in (ETC / "gatewayd.toml", *(HOME / "run" / socket for socket in sockets)):
+        del machine.files[path]
+    machine.texts = {path: text for path, text in machine.texts.items() if "gatewayd" not in str(path)}
+
+
+def test_no_image_of_a_role_that_is_left_out_is_asked_for(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    with_images(machine)
+    leave_out_gatewayd(machine)
+    assert image_faults(made) == []
+
+
+def test_of_a_role_that_is_left_out_the_directories_are_there(appliance: tuple[Installed, FakeMachine]) -> None:
+    made, machine = appliance
+    leave_out_gatewayd(machine)
+    for room in (placechecks.files, placechecks.directories, socketchecks.sockets, rolelimits.limits):
+        (found,) = room(made)
+        assert found.passed
+        assert "gateway" not in found.found
+    del machine.files[HOME / "gateway"]
+    assert faults(placechecks.directories, made)[0][0] == "nothing is there"
 
 
 def test_images_in_a_home_that_is_the_storage_are_found(appliance: tuple[Installed, FakeMachine]) -> None:

@@ -100,6 +100,8 @@ def test_what_is_no_state_is_left_out_and_told(place: BackedUp) -> None:
     (place.home / "audit" / "copy.jsonl~").write_text("old")
     (place.etc / "grants" / "a.toml~").write_text("old")
     (place.etc / "loopd.toml").symlink_to("/nowhere/loopd.toml")
+    (place.home / "gateway").mkdir()
+    (place.home / "gateway" / "queue.sqlite").write_text("what was said")
     (place.home / "index").mkdir()
     (place.home / "index" / "memory.db-wal").write_text("old")
     (sessions / "s-1" / ".0.jsonl.1234.new").write_text("half")
@@ -117,6 +119,7 @@ def test_what_is_no_state_is_left_out_and_told(place: BackedUp) -> None:
     assert "left out: sessions/s-9, a symbolic link" in place.out.getvalue()
     assert place.findings(directory) == []
     assert not (directory / "index").exists()
+    assert not (directory / "gateway").exists()
 
 
 @pytest.mark.parametrize("what", ["a link", "a pipe", "nothing"])

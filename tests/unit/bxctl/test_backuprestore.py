@@ -174,13 +174,33 @@ def test_a_backup_that_changes_while_it_is_restored_is_refused(place: BackedUp, 
 # -- refused: the place -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("part", [*PARTS, "index"])
+@pytest.mark.parametrize("part", [*PARTS, "index", "gateway"])
 def test_s10_a_place_that_holds_something_is_refused(place: BackedUp, part: str) -> None:
     (place.top / "restored" / part).mkdir(parents=True)
     (place.top / "restored" / part / "memory.db-wal").touch()
     with pytest.raises(RestoreNotEmpty, match=part):
         restore(place)
     assert [path.name for path in (place.top / "restored").rglob("*")] == [part, "memory.db-wal"]
+
+
+def test_a_queue_of_other_sessions_is_refused_with_what_becomes_of_it(place: BackedUp) -> None:
+    queue = place.top / "restored" / "gateway" / "queue.sqlite"
+    queue.parent.mkdir(parents=True)
+    queue.touch()
+    with pytest.raises(RestoreNotEmpty, match=r"move it away\. What waits in it is not answered"):
+        restore(place)
+    queue.unlink()
+    restore(place)
+    assert list(queue.parent.iterdir()) == []
+
+
+def test_where_gatewayd_is_to_run_it_is_told_that_its_queue_is_empty(place: BackedUp) -> None:
+    restore(place)
+    assert "empty queue" not in place.out.getvalue()
+    (place.top / "second-etc").mkdir()
+    (place.top / "second-etc" / "gatewayd.toml").touch()
+    restore(place, "second")
+    assert "gatewayd begins with an empty queue: what was not answered in Mattermost" in place.out.getvalue()
 
 
 def test_grants_that_are_there_are_never_mixed_with_others(place: BackedUp) -> None:
@@ -231,6 +251,7 @@ LIVE: dict[str, Callable[[Path], Callable[[], None]]] = {
     "brokerd has its log": hold_audit,
     "loopd has its sessions": hold("sessions/.loopd.lock"),
     "loopd has its state": hold(".loopd.lock"),
+    "gatewayd has its queue": hold("gateway/.gatewayd.lock"),
     "make chat runs": hold("launcher.lock"),
     "a role has its socket": hold("run/infer/.infer.sock.lock"),
     "a socket is answered": listen,

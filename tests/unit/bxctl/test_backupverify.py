@@ -344,10 +344,10 @@ def test_a_tail_that_is_missing_is_found_by_the_head(tmp_path: Path) -> None:
 def test_role_files_are_read_as_the_roles_would(tmp_path: Path) -> None:
     place = home(tmp_path)
     (place.etc / "loopd.toml").write_text('state = "/s"\nstat = 1\n')
-    (place.etc / "gatewayd.toml").write_text("anything")
+    (place.etc / "memoryd.toml").write_text("anything")
     found = place.findings(place.create())
     assert any("etc/loopd.toml:2: stat: " in text for text in found)
-    assert not any("gatewayd" in text for text in found)
+    assert not any("memoryd" in text for text in found)
 
 
 def test_json_lists_what_was_found(place: BackedUp, capsys: pytest.CaptureFixture[str]) -> None:
