@@ -55,7 +55,7 @@ PARTS = {
 """Part -> its modules, those below them included. An image has a part if roles.toml names it there."""
 
 WHY = {
-    "tls": "OpenSSL; nothing here dials TLS, and the interpreter has hashes of its own",
+    "tls": "OpenSSL; who dials no TLS does without, and the interpreter has hashes of its own",
     "ctypes": "calls into any library; what a role needs of the kernel, `os` and `socket` have",
     "sqlite": "a database",
     "asyncio": "roles use threads",

@@ -8,6 +8,9 @@
   plan,
   wired,
   model,
+  chat,
+  reached,
+  credentials,
 }:
 let
   inherit (builtins)
@@ -52,7 +55,8 @@ let
   home = plan.at "home";
   etc = plan.at "etc";
 
-  networked = filter (name: plan.networkOf name != "none") roleNames;
+  inherit (plan) running;
+  networked = filter (name: plan.networkOf name != "none") running;
 
   upstream = [
     (refuse (cfg.upstream == "")
@@ -123,27 +127,24 @@ let
       "/run/user"
     ];
 
-  addresses = [
-    (refuse
-      (
-        model.isTcp
-        && model.addresses == [ ]
-        && !(cfg.allowedAddresses ? ${head (networked ++ [ "inferproxy" ])})
-      )
-      "allowedAddresses.${listed networked} is missing: upstream is a name (${model.host}), so the addresses behind it, and those of the name servers, have to be said"
+  isUnsaid =
+    name:
+    (reached name).isTcp && (reached name).addresses == [ ] && !(cfg.allowedAddresses ? ${name});
+  addresses =
+    refuseEach networked isUnsaid (
+      name: "allowedAddresses.${name} is missing: its server is a name (${(reached name).host}), so the addresses behind it, and those of the name servers, have to be said"
     )
-  ]
-  ++ refuseEach (attrNames cfg.allowedAddresses) (name: !elem name roleNames) (
-    name: "allowedAddresses.${name}: there is no such role; there are ${listed roleNames}"
-  )
-  ++ refuseEach (filter (name: elem name roleNames) (attrNames cfg.allowedAddresses)) (
-    name: !elem name networked
-  ) (name: "allowedAddresses.${name}: this role has no network, so there is nothing to allow")
-  ++ refuseEach (concatMap (name: cfg.allowedAddresses.${name}) (attrNames cfg.allowedAddresses)) (
-    address: !model.isRange address
-  ) (
-    address: "allowedAddresses holds ${builtins.toJSON address}: each must be one address, a range of at least /8 (IPv4) or /16 (IPv6), or \"localhost\""
-  );
+    ++ refuseEach (attrNames cfg.allowedAddresses) (name: !elem name roleNames) (
+      name: "allowedAddresses.${name}: there is no such role; there are ${listed roleNames}"
+    )
+    ++ refuseEach (filter (name: elem name roleNames) (attrNames cfg.allowedAddresses)) (
+      name: !elem name networked
+    ) (name: "allowedAddresses.${name}: this role has no network, so there is nothing to allow")
+    ++ refuseEach (concatMap (name: cfg.allowedAddresses.${name}) (attrNames cfg.allowedAddresses)) (
+      address: !model.isRange address
+    ) (
+      address: "allowedAddresses holds ${builtins.toJSON address}: each must be one address, a range of at least /8 (IPv4) or /16 (IPv6), or \"localhost\""
+    );
 
   # NixOS, systemd and Podman each read this path in a language of its own. Its directories get owners and modes, so
   # it is one that nobody else has: by its name, since a module cannot look.
@@ -304,8 +305,8 @@ let
   said =
     path: set: path == [ ] || (isAttrs set && set ? ${head path} && said (builtins.tail path) set.${head path});
   settings =
-    refuseEach (attrNames cfg.settings) (name: !elem name roleNames) (
-      name: "settings.${name}: there is no such role; there are ${listed roleNames}"
+    refuseEach (attrNames cfg.settings) (name: !elem name running) (
+      name: "settings.${name}: there is no such role, or it is not enabled; there are ${listed running}"
     )
     ++ concatMap (
       name:
@@ -315,7 +316,7 @@ let
     ) roleNames;
 
   images =
-    refuseEach roleNames (name: !(cfg.images ? ${name})) (
+    refuseEach running (name: !(cfg.images ? ${name})) (
       name: "images.${name} is missing: import the module from the flake, which brings it, or name an image"
     )
     ++ refuseEach (attrNames cfg.images) (name: !elem name roleNames) (
@@ -327,10 +328,46 @@ let
 
   secrets = concatMap (
     name:
-    refuseEach wiring.roles.${name}.secrets (secret: !normal cfg.credentials.${name}.${secret}) (
+    refuseEach wiring.roles.${name}.secrets (secret: !normal credentials.${name}.${secret}) (
       secret: "credentials.${name}.${secret} is missing: an absolute path to what systemd-creds encrypt --name=${secret} wrote"
     )
-  ) roleNames;
+  ) (filter (name: !wiring.roles.${name}.optional) running);
+
+  people = cfg.mattermost.allowedUsers ++ cfg.mattermost.allowedChannels ++ cfg.mattermost.approvers;
+  repeats = list: builtins.length list != builtins.length (attrNames (lib.genAttrs list (_: null)));
+  mattermost = lib.optionals cfg.mattermost.enable (
+    [
+      (refuse (!chat.isAddress)
+        "mattermost.url must be the server's address, as https://chat.example.org, without a slash at its end"
+      )
+      (refuse chat.server.isOdd
+        "mattermost.url is at ${chat.server.host}, which is neither a name nor an address written in full, as 192.0.2.7 or [2001:db8::7]"
+      )
+      (refuse (chat.server.isLoopback && !chat.server.isLedIn)
+        "mattermost.url is at ${chat.server.host}, another word for this machine: write 127.0.0.1 or [::1], where its port is led in"
+      )
+      (refuse (cfg.mattermost.allowedUsers == [ ])
+        "mattermost.allowedUsers is empty: nobody could speak with Boxmaker there, and gatewayd would not start"
+      )
+      (refuse
+        (any repeats [
+          cfg.mattermost.allowedUsers
+          cfg.mattermost.allowedChannels
+          cfg.mattermost.approvers
+        ])
+        "mattermost: an id stands twice in one of allowedUsers, allowedChannels and approvers"
+      )
+      (refuse (!chat.isCredential cfg.mattermost.tokenCredential)
+        "mattermost.tokenCredential must be an absolute path outside of the store, of letters, digits and \"_+.-\", to what systemd-creds encrypt --name=mattermost-token wrote"
+      )
+    ]
+    ++ refuseEach people (id: !chat.isId id) (
+      id: "mattermost: \"${id}\" is no id of Mattermost, which is 26 characters of a-z and 0-9: names can be given away, ids cannot"
+    )
+    ++ refuseEach cfg.mattermost.linkHosts (host: !chat.isHost host) (
+      host: "mattermost.linkHosts: \"${host}\" is no host of a grant, as example.org or *.example.org, without a scheme or a path"
+    )
+  );
 
   machine = [
     (refuse (config.virtualisation.oci-containers.backend != "podman")
@@ -341,4 +378,15 @@ let
     )
   ];
 in
-upstream ++ addresses ++ state ++ granted ++ slots ++ owners ++ users ++ settings ++ images ++ secrets ++ machine
+upstream
+++ addresses
+++ state
+++ granted
+++ slots
+++ owners
+++ users
+++ settings
+++ images
+++ secrets
+++ mattermost
+++ machine

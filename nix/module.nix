@@ -13,6 +13,7 @@ let
   inherit (builtins)
     attrNames
     attrValues
+    dirOf
     filter
     listToAttrs
     ;
@@ -25,17 +26,40 @@ let
       home = cfg.stateDir;
     };
   };
+  chat = import ./mattermost.nix { said = cfg.mattermost; };
+
+  # The roles that have a container, a file and secrets: all but the optional ones that are not wanted. An optional
+  # one's user and directories are there all the same.
+  wanted = {
+    gatewayd = cfg.mattermost.enable;
+  };
+  running = filter (name: !wiring.roles.${name}.optional || wanted.${name}) (attrNames wiring.roles);
+
+  credentials = {
+    gatewayd.mattermost-token = cfg.mattermost.tokenCredential;
+  }
+  // (cfg.credentials or { });
+
   plan =
     import ./roleplan.nix {
       inherit wiring;
       inherit (cfg) upstream network;
       granted = cfg.grantedPaths;
+      outbound = if cfg.mattermost.enable then chat.network else "none";
     }
     // {
-      credentials = name: lib.mapAttrsToList (secret: path: "${secret}:${path}") cfg.credentials.${name};
+      inherit running;
+      credentials = name: lib.mapAttrsToList (secret: path: "${secret}:${path}") credentials.${name};
     };
 
-  wired = import ./settings.nix { inherit cfg wiring plan; };
+  wired = import ./settings.nix {
+    inherit
+      cfg
+      wiring
+      plan
+      chat
+      ;
+  };
   toTOML = import ./toml.nix;
   configFile =
     name:
@@ -50,12 +74,17 @@ let
       map (name: {
         name = wiring.roles.${name}.config;
         value = configFile name;
-      }) (attrNames wiring.roles)
+      }) running
     )
     // {
       ${wiring.tools.image_file} = cfg.toolImageId;
       ${wiring.tools.seccomp} = ../images/tool-seccomp.json;
     };
+
+  # What lies in a directory that a role reads. Another file there is another start of the role.
+  authority = lib.optionalAttrs (cfg.mattermost.enable && cfg.mattermost.caFile != null) {
+    ${chat.authority} = cfg.mattermost.caFile;
+  };
 
   places = import ./places.nix {
     inherit lib wiring plan;
@@ -63,6 +92,9 @@ let
   };
 
   model = import ./upstream.nix { inherit (cfg) upstream; };
+
+  # The server that a role with a network dials.
+  reached = name: if wiring.roles.${name}.network == "outbound" then chat.server else model;
 
   units = import ./units.nix {
     inherit
@@ -73,13 +105,16 @@ let
       ;
     inherit (cfg) toolImage toolImageId;
     podman = config.virtualisation.podman.package;
-    allowed = name: cfg.allowedAddresses.${name} or model.addresses;
+    allowed = name: cfg.allowedAddresses.${name} or (reached name).addresses;
     restartTriggers =
       name:
       let
         seen = map (m: m.path) wiring.roles.${name}.mounts;
+        all = sources // authority;
       in
-      map (path: "${sources.${path}}") (filter (path: builtins.elem path seen) (attrNames sources));
+      map (path: "${all.${path}}") (
+        filter (path: builtins.elem path seen || builtins.elem (dirOf path) seen) (attrNames all)
+      );
   };
 
   parties = attrValues wiring.roles ++ [ wiring.tools ];
@@ -130,6 +165,9 @@ in
         plan
         wired
         model
+        chat
+        reached
+        credentials
         ;
     };
 
@@ -148,6 +186,14 @@ in
             group = wiring.roles.brokerd.user;
           }
         ) cfg.grants
+        // lib.mapAttrs' (
+          path: file:
+          lib.nameValuePair (lib.removePrefix "/etc/" (plan.at path)) {
+            source = file;
+            mode = "0440";
+            group = wiring.roles.gatewayd.user;
+          }
+        ) authority
         // {
           # For `bxctl doctor`: the wiring as this machine has it.
           "boxmaker/roles.json" = {
@@ -195,7 +241,7 @@ in
 
     virtualisation.oci-containers = {
       backend = lib.mkDefault "podman";
-      containers = listToAttrs (map container (attrNames wiring.roles));
+      containers = listToAttrs (map container running);
     };
   };
 }

@@ -1,12 +1,22 @@
 # The options of services.boxmaker. What reads each of them: nix/settings.nix, nix/roleplan.nix, nix/units.nix, nix/module.nix.
-# An option that nothing reads does not stand here; Mattermost and memory get theirs with their roles.
+# An option that nothing reads does not stand here; memory gets its own with its role.
 { lib, wiring }:
 let
   inherit (lib) literalExpression mkOption types;
 
-  withSecrets = builtins.filter (name: wiring.roles.${name}.secrets != [ ]) (
-    builtins.attrNames wiring.roles
-  );
+  # A role that may be left out has the option for its secret among those that enable it.
+  withSecrets = builtins.filter (
+    name: wiring.roles.${name}.secrets != [ ] && !wiring.roles.${name}.optional
+  ) (builtins.attrNames wiring.roles);
+
+  ids =
+    who:
+    mkOption {
+      type = types.listOf types.str;
+      default = [ ];
+      example = [ "8wk3nq1bgpbdtfxe5hkzrrynya" ];
+      description = who;
+    };
 in
 {
   enable = lib.mkEnableOption "Boxmaker, a private agent appliance";
@@ -91,7 +101,8 @@ in
     description = ''
       For each role that has a network, the addresses that its unit may speak with: one each, or a range of at least
       /8 (IPv4) or /16 (IPv6), or `localhost`; everything else is denied by systemd. Left out, it is the address in
-      {option}`services.boxmaker.upstream`. An upstream that is a name needs them said, those of the name servers too.
+      {option}`services.boxmaker.upstream` for inferproxy, and that in {option}`services.boxmaker.mattermost.url` for
+      gatewayd. A server that is a name needs them said, those of the name servers too.
     '';
   };
 
@@ -101,7 +112,7 @@ in
     description = ''
       Where everything lies that Boxmaker writes: sessions, audit log, what brokerd keeps, sockets, and the image
       stores of the roles' users. Its sub-directories come from nix/roles.nix. A directory of its own, called `boxmaker`
-      or `boxmaker-SOMETHING`, below /var/lib, /srv, /persist, /data or /mnt/NAME; at most 79 bytes, since the paths of
+      or `boxmaker-SOMETHING`, below /var/lib, /srv, /persist, /data or /mnt/NAME; at most 76 bytes, since the paths of
       sockets end at 107. Another place than the default is told to `bxctl` by the variable BOXMAKER_HOME.
     '';
   };
@@ -194,6 +205,65 @@ in
     '';
   };
 
+  mattermost = {
+    enable = lib.mkEnableOption "conversations and approvals in Mattermost, which is the role gatewayd";
+
+    url = mkOption {
+      type = types.str;
+      default = "";
+      example = "https://chat.example.org";
+      description = ''
+        The server's address as its users write it, without a slash at its end. `http://` sends the bot's token in the
+        clear: for a server on this machine (`http://127.0.0.1:8065`), which its one port is led in for. A server that
+        is named also needs {option}`services.boxmaker.allowedAddresses`.gatewayd. Required.
+      '';
+    };
+
+    caFile = mkOption {
+      type = types.nullOr types.path;
+      default = null;
+      example = literalExpression "./authority.pem";
+      description = ''
+        Certificates in PEM that gatewayd believes beside the usual ones: those of an authority of your own. No secret.
+      '';
+    };
+
+    tokenCredential = mkOption {
+      type = types.str;
+      default = "";
+      example = "/etc/boxmaker-credentials/mattermost-token.cred";
+      description = ''
+        Where the bot's access token lies, as `systemd-creds encrypt --name=mattermost-token` wrote it. A path of the
+        machine as a string: a path of Nix would put the file into the store. Required.
+      '';
+    };
+
+    allowedUsers = ids ''
+      Who may speak with Boxmaker, by their ids of Mattermost (`bxctl mattermost whoami` shows them): in direct messages
+      always, in the channels of {option}`services.boxmaker.mattermost.allowedChannels` where they name the bot. Required.
+    '';
+    allowedChannels = ids ''
+      Channels and group messages, by their ids, in which the allowed users may speak with Boxmaker. Everybody who is
+      in one reads the answers.
+    '';
+    approvers = ids ''
+      Who may answer the questions of brokerd there, by their ids; empty: the allowed users.
+    '';
+
+    linkHosts = mkOption {
+      type = types.listOf types.str;
+      default = [ ];
+      example = [
+        "example.org"
+        "*.example.org"
+      ];
+      description = ''
+        Hosts that an answer may link to, as a grant names them. Any other address is shown as text that nobody can
+        click: who opens a link tells its server what stands in it.
+      '';
+    };
+  };
+
   settings = mkOption {
     type = types.attrsOf (types.attrsOf types.anything);
     default = { };
@@ -209,7 +279,7 @@ in
     '';
   };
 }
-# Only where some role has a secret: today none has.
+# Only where some role has a secret that is always there: today none has.
 // lib.optionalAttrs (withSecrets != [ ]) {
   credentials = lib.genAttrs withSecrets (
     name:

@@ -46,7 +46,8 @@ in
 {
   tmpfiles = builtins.listToAttrs (map directory wiring.directories);
 
-  # `sources`: path in the wiring -> what lies there. A copy, not a link into the store: each has its own mode.
+  # `sources`: path in the wiring -> what lies there; a role that is left out has no file. A copy, not a link into the
+  # store: each has its own mode.
   etc =
     sources:
     builtins.listToAttrs (
@@ -56,6 +57,6 @@ in
           source = sources.${file.path};
           inherit (file) mode group;
         };
-      }) wiring.files
+      }) (builtins.filter (file: sources ? ${file.path}) wiring.files)
     );
 }

@@ -5,6 +5,7 @@
   cfg,
   wiring,
   plan,
+  chat,
 }:
 let
   inherit (plan) at;
@@ -24,7 +25,11 @@ in
 
   loopd = {
     state = at "home";
-    listen.owner = socket "loop-owner";
+    listen = {
+      owner = socket "loop-owner";
+      # Whether or not somebody is there to call.
+      gateway = socket "loop-gateway";
+    };
     infer.socket = socket "infer";
     broker.socket = socket "broker";
     expect = {
@@ -57,5 +62,25 @@ in
       seccomp = at wiring.tools.seccomp;
     };
     egress.network = cfg.egressNetwork;
+  }
+  // (if cfg.mattermost.enable then { gateway.socket = socket "gateway"; } else { });
+
+  gatewayd = {
+    state = at "home/gateway";
+    listen = {
+      gateway = socket "gateway";
+      owner = socket "gateway-owner";
+    };
+    mattermost = {
+      inherit (cfg.mattermost) url;
+      ca_file = if cfg.mattermost.caFile == null then null else at chat.authority;
+    };
+    loop.socket = socket "loop-gateway";
+    allow = {
+      users = cfg.mattermost.allowedUsers;
+      channels = cfg.mattermost.allowedChannels;
+    };
+    approvals.users = cfg.mattermost.approvers;
+    links.hosts = cfg.mattermost.linkHosts;
   };
 }

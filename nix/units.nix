@@ -16,7 +16,6 @@
 }:
 let
   inherit (builtins)
-    attrNames
     filter
     head
     ;
@@ -24,7 +23,9 @@ let
   toolUnit = wiring.tools.user;
   unitOf =
     party: if party == "tools" then toolUnit else wiring.roles.${party}.user;
-  served = name: filter (e: e.client == name) wiring.edges;
+  # Whom a role calls, but for what may be left out: that is called when there is something to say, and it calls others.
+  served = name: filter (e: e.client == name && !isOptional e.listener) wiring.edges;
+  isOptional = party: party != "tools" && wiring.roles.${party}.optional;
   toolEdge = head (filter (e: e.listener == "tools") wiring.edges);
   toolSocket = plan.at "${toolEdge.directory}/${toolEdge.socket}";
 
@@ -88,7 +89,7 @@ let
     };
 in
 {
-  services = builtins.listToAttrs (map role (attrNames wiring.roles)) // {
+  services = builtins.listToAttrs (map role plan.running) // {
     ${toolUnit} = rootless toolUnit // {
       description = "Boxmaker: Podman of the user that tools run as";
       path = [

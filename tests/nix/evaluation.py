@@ -26,6 +26,17 @@ UPSTREAM = "http://192.0.2.7:8080"
 GOOD: Said = {"enable": True, "owners": ["alice"], "upstream": UPSTREAM}
 """The least that a configuration has to say."""
 
+SERVER = "https://192.0.2.9"
+PERSON = "a1b2c3d4e5f6g7h8i9j0k1l2m3"
+CHAT: Said = {
+    "enable": True, "url": SERVER, "allowedUsers": [PERSON],
+    "tokenCredential": "/etc/boxmaker-credentials/mattermost-token.cred",
+}  # fmt: skip
+"""The least that has to be said of Mattermost."""
+
+EVERY: Said = {**GOOD, "mattermost": CHAT}
+"""The least with which every role runs, the optional ones too."""
+
 ALICE: Said = {"users": {"users": {"alice": {"isNormalUser": True, "uid": 1000}}}}
 
 

@@ -6,12 +6,17 @@ from collections.abc import Mapping
 import pytest
 
 from images import layout
-from tests.nix.evaluation import GOOD, NIX, Evaluated, Said, evaluate, evaluate_each, expression, needs_nix
+from tests.nix.evaluation import CHAT, GOOD, NIX, Evaluated, Said, evaluate, evaluate_each, expression, needs_nix
 
 pytestmark = needs_nix
 
 UNITS_OWN = "/tmp"
 """Each unit has one of its own."""
+
+
+def chat(**said: object) -> Said:
+    return {"mattermost": {**CHAT, **said}}
+
 
 REFUSED: dict[str, tuple[Said, str]] = {
     "no upstream": ({"upstream": ""}, "upstream is empty"),
@@ -89,6 +94,30 @@ REFUSED: dict[str, tuple[Said, str]] = {
     "a role as an owner": ({"owners": ["bx-loopd"]}, "an owner is a person"),
     "settings of no role": ({"settings": {"nobody": {}}}, "settings.nobody: there is no such role"),
     "a wired setting": ({"settings": {"loopd": {"listen": {"owner": "/x"}}}}, "settings.loopd.listen.owner cannot"),
+    "settings of a role that is left out": ({"settings": {"gatewayd": {"limits": {}}}}, "or it is not enabled"),
+    "addresses of a role that is left out": ({"allowedAddresses": {"gatewayd": ["192.0.2.1"]}}, "this role has no"),
+    "no chat server": (chat(url=""), "mattermost.url must be"),
+    "a chat server without a scheme": (chat(url="chat.example.org"), "mattermost.url must be"),
+    "a chat server with a query": (chat(url="https://chat.example.org?x"), "mattermost.url must be"),
+    "a chat server with a slash at its end": (chat(url="https://192.0.2.9/"), "mattermost.url must be"),
+    "a half address of a chat server": (chat(url="https://127.1"), "mattermost.url is at 127.1, which is neither"),
+    "a chat server on localhost": (chat(url="http://localhost:8065"), "mattermost.url is at localhost, another word"),
+    "a name of a chat server without addresses": (
+        chat(url="https://chat.example.org"),
+        "allowedAddresses.gatewayd is missing: its server is a name (chat.example.org)",
+    ),
+    "nobody may speak": (chat(allowedUsers=[]), "mattermost.allowedUsers is empty"),
+    "a name instead of an id": (chat(allowedUsers=["alice"]), '"alice" is no id of Mattermost'),
+    "a name instead of a channel's id": (chat(allowedChannels=["~town"]), '"~town" is no id of Mattermost'),
+    "an approver twice": (chat(approvers=["a" * 26, "a" * 26]), "an id stands twice"),
+    "a link with a scheme": (chat(linkHosts=["https://example.org"]), "mattermost.linkHosts"),
+    "no token": (chat(tokenCredential=""), "mattermost.tokenCredential must be"),
+    "a token in the store": (chat(tokenCredential="/nix/store/x-token.cred"), "mattermost.tokenCredential must be"),
+    "a token with a specifier": (chat(tokenCredential="/etc/%h/token.cred"), "mattermost.tokenCredential must be"),
+    "what gatewayd is told twice": (
+        {**chat(), "settings": {"gatewayd": {"allow": {"users": []}}}},
+        "settings.gatewayd.allow.users cannot",
+    ),
     "a setting with an option": ({"settings": {"loopd": {"slots": {"main": 1}}}}, "settings.loopd.slots.main cannot"),
     "another audit log": ({"settings": {"brokerd": {"audit": "/x"}}}, "settings.brokerd.audit cannot be set"),
     "a missing image": ({"images": {}}, "images.loopd is missing"),
@@ -164,6 +193,15 @@ ACCEPTED: dict[str, Said] = {
     "a folder twice": {"grantedPaths": ["/srv/notes", "/srv/notes"]},
     "one slot, shared": {"expect": {"slots": 1}, "slots": {"main": 0, "background": 0}},
     "two agents whose slots differ": {"expect": {"slots": 4}, "otherAgents": {"scribe": [2, 3]}},
+    "a chat server": chat(),
+    "a chat server with all that can be said": chat(
+        url="https://192.0.2.9:8443/chat",
+        caFile="/etc/ssl/mine.pem",
+        allowedChannels=["c" * 26],
+        approvers=["d" * 26],
+        linkHosts=["example.org", "*.example.org:8443"],
+    ),
+    "what is not enabled may be half said": {"mattermost": {"url": "chat.example.org"}},
     "root as an owner": {"owners": ["alice", "root"]},
     "folders beside the images'": {"grantedPaths": ["/srv/notes", "/home/alice/papers", "/usrlocal"]},
 }

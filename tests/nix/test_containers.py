@@ -9,7 +9,19 @@ from bxcore import convert, wiring
 from bxcore.wiring import Wiring
 from deploy.appliance import roleplan
 from deploy.appliance.roleplan import Settings
-from tests.nix.evaluation import GOOD, NIX, UPSTREAM, Evaluated, Said, evaluate, evaluate_each, expression, needs_nix
+from tests.nix.evaluation import (
+    CHAT,
+    EVERY,
+    GOOD,
+    NIX,
+    UPSTREAM,
+    Evaluated,
+    Said,
+    evaluate,
+    evaluate_each,
+    expression,
+    needs_nix,
+)
 
 pytestmark = needs_nix
 
@@ -19,28 +31,38 @@ OURS = ("--cgroups=split",)
 """What a systemd unit needs beside: the container lies in the unit's own cgroup."""
 
 CASES: dict[str, tuple[dict[str, Any], Settings]] = {
-    "an upstream over TCP": ({}, Settings(upstream=UPSTREAM, network="pasta")),
+    "an upstream over TCP": ({}, Settings(upstream=UPSTREAM, network="pasta", outbound="pasta")),
     "another network": (
         {"network": "slirp4netns:enable_ipv6=true"},
-        Settings(upstream=UPSTREAM, network="slirp4netns:enable_ipv6=true"),
+        Settings(upstream=UPSTREAM, network="slirp4netns:enable_ipv6=true", outbound="pasta"),
     ),
     "an upstream on a socket": (
         {"upstream": "unix:/srv/model/model.sock"},
-        Settings(upstream="unix:/srv/model/model.sock", network="pasta"),
+        Settings(upstream="unix:/srv/model/model.sock", network="pasta", outbound="pasta"),
+    ),
+    "a chat server on this machine": (
+        {"network": "host", "mattermost": {**CHAT, "url": "http://127.0.0.1:8065"}},
+        Settings(upstream=UPSTREAM, network="host", outbound="pasta:-T,8065"),
     ),
     "folders to grant": (
         {"grantedPaths": ["/srv/notes", "/srv/notes/inner", "/srv/notes2", "/srv/a, b"]},
         Settings(
             upstream=UPSTREAM,
             network="pasta",
+            outbound="pasta",
             granted=tuple(map(Path, ("/srv/notes", "/srv/notes/inner", "/srv/notes2", "/srv/a, b"))),
         ),
     ),
     "a folder granted twice": (
         {"grantedPaths": ["/srv/notes", "/srv/b", "/srv/notes"]},
-        Settings(upstream=UPSTREAM, network="pasta", granted=tuple(map(Path, ("/srv/notes", "/srv/b", "/srv/notes")))),
+        Settings(
+            upstream=UPSTREAM,
+            network="pasta",
+            outbound="pasta",
+            granted=tuple(map(Path, ("/srv/notes", "/srv/b", "/srv/notes"))),
+        ),
     ),
-    "another home": ({"stateDir": "/srv/boxmaker"}, Settings(upstream=UPSTREAM, network="pasta")),
+    "another home": ({"stateDir": "/srv/boxmaker"}, Settings(upstream=UPSTREAM, network="pasta", outbound="pasta")),
 }
 
 
@@ -50,17 +72,22 @@ def placed(said: dict[str, Any]) -> Wiring:
 
 @pytest.fixture(scope="module")
 def good() -> Evaluated:
-    return evaluate(GOOD)
+    return evaluate(EVERY)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_each_role_gets_the_options_and_the_command_of_the_plan(case: tuple[dict[str, Any], Settings]) -> None:
     said, settings = case
-    evaluated = evaluate({**GOOD, **said})
+    evaluated = evaluate({**EVERY, **said})
     assert evaluated.refused == ()
     for role in ROLES:
-        container = evaluated.container(DECLARED.roles[role].user)
-        assert tuple(container["extraOptions"]) == (*OURS, *roleplan.options(placed(said), role, settings))
+        user = DECLARED.roles[role].user
+        container = evaluated.container(user)
+        assert tuple(container["extraOptions"]) == (
+            *OURS,
+            *roleplan.options(placed(said), role, settings),
+            *roleplan.secrets(placed(said), role, Path(f"/run/credentials/{user}.service")),
+        )
         assert tuple(container["cmd"]) == roleplan.command(placed(said), role)
 
 
@@ -76,6 +103,23 @@ def test_a_container_has_nothing_beside_the_plan(good: Evaluated) -> None:
 def test_there_is_a_container_for_each_role_and_no_other(good: Evaluated) -> None:
     containers = good.config["virtualisation"]["oci-containers"]["containers"]
     assert sorted(containers) == sorted(role.user for role in DECLARED.roles.values())
+
+
+def test_an_optional_role_that_is_not_enabled_has_no_container() -> None:
+    containers = evaluate(GOOD).config["virtualisation"]["oci-containers"]["containers"]
+    assert sorted(containers) == sorted(role.user for role in DECLARED.running(()).values())
+    assert "bx-gatewayd" not in containers
+
+
+def test_a_role_that_dials_out_never_has_the_hosts_network() -> None:
+    saids: list[Said] = [{"network": "host", "mattermost": {**CHAT, "url": url}} for url in (
+        "https://chat.example.org", "http://127.0.0.1:8065", "https://[::1]",
+    )]  # fmt: skip
+    networks = [
+        [option for option in evaluated.container("bx-gatewayd")["extraOptions"] if option.startswith("--network")]
+        for evaluated in evaluate_each(({**EVERY, **said}, {}) for said in saids)
+    ]
+    assert networks == [["--network=pasta"], ["--network=pasta:-T,8065"], ["--network=pasta:-T,443"]]
 
 
 def test_inv_1_loopd_has_no_network_whatever_is_said() -> None:
@@ -105,7 +149,7 @@ def test_an_image_of_ones_own_takes_the_place(good: Evaluated) -> None:
         name: {"outPath": f"/nix/store/{name}", "type": "derivation", "imageName": "mine", "imageTag": "1"}
         for name in ROLES
     }
-    container = evaluate({**GOOD, "images": images}).container("bx-loopd")
+    container = evaluate({**EVERY, "images": images}).container("bx-loopd")
     assert (container["image"], container["imageFile"]) == ("mine:1", "/nix/store/loopd")
 
 

@@ -9,7 +9,7 @@ import pytest
 from bxcore import wiring
 from bxcore.wiring import Directory
 from deploy.quadlet import hostfiles
-from tests.nix.evaluation import GOOD, HERE, NIX, Evaluated, evaluate, needs_nix, run
+from tests.nix.evaluation import CHAT, EVERY, GOOD, HERE, NIX, Evaluated, evaluate, needs_nix, run
 
 pytestmark = needs_nix
 
@@ -19,7 +19,7 @@ PLACES = ("/var/lib/boxmaker", "/etc/boxmaker")
 
 @pytest.fixture(scope="module")
 def good() -> Evaluated:
-    return evaluate(GOOD)
+    return evaluate(EVERY)
 
 
 def acl(entry: str) -> set[tuple[str, ...]]:
@@ -64,7 +64,7 @@ def test_the_files_are_those_of_the_wiring_and_only_their_group_reads_a_configur
 
 def test_the_wiring_of_the_machine_can_be_read_by_doctor(good: Evaluated) -> None:
     assert wiring.read(good.texts["boxmaker/roles.json"].encode()) == DECLARED
-    moved = evaluate({**GOOD, "stateDir": "/srv/boxmaker"})
+    moved = evaluate({**EVERY, "stateDir": "/srv/boxmaker"})
     read = wiring.read(moved.texts["boxmaker/roles.json"].encode())
     assert read == DECLARED.moved(home=Path("/srv/boxmaker"), etc=Path("/etc/boxmaker"))
     assert moved.config["environment"]["variables"] == {"BOXMAKER_HOME": "/srv/boxmaker"}
@@ -91,7 +91,7 @@ def test_a_role_speaks_with_allowed_addresses_alone(good: Evaluated) -> None:
     for name in DECLARED.roles:
         service = good.unit(f"bx-{name}")["serviceConfig"]
         assert service["IPAddressDeny"] == "any"
-        assert service.get("IPAddressAllow") == (["192.0.2.7"] if name == "inferproxy" else None)
+        assert service.get("IPAddressAllow") == {"inferproxy": ["192.0.2.7"], "gatewayd": ["192.0.2.9"]}.get(name)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,47 @@ def test_the_allowed_addresses_follow_from_the_upstream_or_are_said(said: dict[s
     assert evaluated.unit("bx-inferproxy")["serviceConfig"].get("IPAddressAllow") == allowed
 
 
+@pytest.mark.parametrize(
+    ("url", "said", "allowed"),
+    [
+        ("https://[2001:db8::9]:8443/chat", {}, ["2001:db8::9"]),
+        ("http://127.0.0.1:8065", {}, ["127.0.0.1"]),
+        ("https://chat.example.org", {"gatewayd": ["192.0.2.0/24"]}, ["192.0.2.0/24"]),
+    ],
+)
+def test_gatewayds_addresses_follow_from_the_servers_or_are_said(url: str, said: dict[str, Any], allowed: Any) -> None:
+    evaluated = evaluate({**GOOD, "mattermost": {**CHAT, "url": url}, "allowedAddresses": said})
+    assert evaluated.refused == ()
+    assert evaluated.unit("bx-gatewayd")["serviceConfig"]["IPAddressAllow"] == allowed
+    assert evaluated.unit("bx-inferproxy")["serviceConfig"]["IPAddressAllow"] == ["192.0.2.7"]
+
+
+def test_the_token_is_an_encrypted_credential_of_gatewayds_unit_alone(good: Evaluated) -> None:
+    credentials = {
+        name: good.unit(f"bx-{name}")["serviceConfig"].get("LoadCredentialEncrypted") for name in DECLARED.roles
+    }
+    assert {name: found for name, found in credentials.items() if found} == {
+        "gatewayd": [f"mattermost-token:{CHAT['tokenCredential']}"]
+    }
+
+
+def test_an_authority_of_ones_own_lies_where_gatewayd_reads_it_and_starts_it_anew() -> None:
+    evaluated = evaluate({**GOOD, "mattermost": {**CHAT, "caFile": "/etc/ssl/mine.pem"}})
+    entry = evaluated.config["environment"]["etc"]["boxmaker/gatewayd/ca.pem"]
+    assert entry == {"source": "/etc/ssl/mine.pem", "mode": "0440", "group": "bx-gatewayd"}
+    assert "/etc/ssl/mine.pem" in evaluated.unit("bx-gatewayd")["restartTriggers"]
+    assert "/etc/ssl/mine.pem" not in evaluated.unit("bx-brokerd")["restartTriggers"]
+
+
+def test_an_optional_role_that_is_not_enabled_has_its_user_and_its_places_and_nothing_that_runs() -> None:
+    evaluated = evaluate(GOOD)
+    assert "bx-gatewayd" not in evaluated.config["systemd"]["services"]
+    assert "boxmaker/gatewayd.toml" not in evaluated.config["environment"]["etc"]
+    assert "bx-gatewayd" in evaluated.config["users"]["users"]
+    places = evaluated.config["systemd"]["tmpfiles"]["settings"]["10-boxmaker"]
+    assert {str(DECLARED.at(each.path)) for each in DECLARED.directories} == set(places)
+
+
 def test_no_unit_has_a_setting_that_would_keep_newuidmap_from_working(good: Evaluated) -> None:
     """systemd.exec(5): for a unit with User= each of these implies NoNewPrivileges, and newuidmap is setuid."""
     implying = {
@@ -128,11 +169,27 @@ def test_no_unit_has_a_setting_that_would_keep_newuidmap_from_working(good: Eval
 def test_a_role_starts_after_whom_it_calls_and_is_not_stopped_with_it(good: Evaluated) -> None:
     for name in DECLARED.roles:
         unit = good.unit(f"bx-{name}")
-        called = [edge.listener for edge in DECLARED.edges if edge.client == name]
+        # One that may be left out is not waited for: brokerd calls gatewayd, which calls loopd, which calls brokerd.
+        called = [
+            edge.listener
+            for edge in DECLARED.edges
+            if edge.client == name and (edge.listener == "tools" or not DECLARED.roles[edge.listener].optional)
+        ]
         units = sorted("boxmaker-tools.service" if each == "tools" else f"bx-{each}.service" for each in called)
         assert sorted(unit["wants"]) == units
         assert set(units) <= set(unit["after"])
         assert "requires" not in unit
+
+
+def test_no_role_waits_for_one_that_waits_for_it(good: Evaluated) -> None:
+    """systemd would drop one of them from the start."""
+    after = {name: unit["after"] for name, unit in good.config["systemd"]["services"].items()}
+    waiting = [[name] for name in after]
+    while waiting:
+        way = waiting.pop()
+        following = [unit.removesuffix(".service") for unit in after.get(way[-1], [])]
+        assert not set(way).intersection(following), way
+        waiting += [[*way, name] for name in following if name in after]
 
 
 def test_a_role_starts_again_however_often_unless_the_owner_has_to_look(good: Evaluated) -> None:
@@ -182,7 +239,7 @@ def with_a_secret(tmp_path: Path) -> Path:
     for name in ("nix", "images"):
         shutil.copytree(NIX.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     roles = tmp_path / "nix" / "roles.nix"
-    row = 'courier = { uid = 644; network = "upstream"; secrets = [ "token" ]; memory_mb = 64; processes = 64; };'
+    row = 'courier = { uid = 649; network = "upstream"; secrets = [ "token" ]; memory_mb = 64; processes = 64; };'
     text = roles.read_text(encoding="utf-8")
     anchor = "    loopd = {\n      uid"
     assert text.count(anchor) == 1

@@ -10,10 +10,23 @@ import pytest
 
 from bxcore import config, wiring
 from bxcore.settings.brokerd import BrokerdSettings, EgressNetwork
+from bxcore.settings.gatewayd import GatewaydSettings
 from bxcore.settings.inferproxy import InferproxySettings
 from bxcore.settings.loopd import LoopdSettings
 from bxcore.settings.roles import ROLES
-from tests.nix.evaluation import GOOD, NIX, UPSTREAM, Evaluated, evaluate, expression, needs_nix
+from tests.nix.evaluation import (
+    CHAT,
+    EVERY,
+    GOOD,
+    NIX,
+    PERSON,
+    SERVER,
+    UPSTREAM,
+    Evaluated,
+    evaluate,
+    expression,
+    needs_nix,
+)
 
 pytestmark = needs_nix
 
@@ -27,7 +40,7 @@ def load(evaluated: Evaluated, role: str, directory: Path) -> Any:
 
 
 def test_every_role_has_a_file_that_its_program_reads(tmp_path: Path) -> None:
-    evaluated = evaluate(GOOD)
+    evaluated = evaluate(EVERY)
     assert set(ROLES) == set(DECLARED.roles)
     for role in ROLES:
         load(evaluated, role, tmp_path)
@@ -74,9 +87,46 @@ def test_brokerd_is_told_its_places_and_what_nothing_may_see(tmp_path: Path) -> 
     assert read.egress.network is EgressNetwork.SLIRP4NETNS
 
 
+def test_gatewayd_is_told_the_server_the_people_and_its_places(tmp_path: Path) -> None:
+    other, channel = "z" * 26, "c" * 26
+    said = {
+        **CHAT,
+        "caFile": "/etc/ssl/mine.pem",
+        "allowedUsers": [PERSON, other],
+        "allowedChannels": [channel],
+        "approvers": [other],
+        "linkHosts": ["example.org", "*.example.org"],
+    }
+    evaluated = evaluate({**GOOD, "mattermost": said, "settings": {"gatewayd": {"limits": {"stale_ms": 60_000}}}})
+    assert evaluated.refused == ()
+    read: GatewaydSettings = load(evaluated, "gatewayd", tmp_path)
+    assert (read.mattermost.url, read.mattermost.ca_file) == (SERVER, DECLARED.at("etc/gatewayd/ca.pem"))
+    assert (read.allow.users, read.allow.channels, read.approvers) == ((PERSON, other), (channel,), (other,))
+    assert (read.links.hosts, read.limits.stale_ms) == (("example.org", "*.example.org"), 60_000)
+    assert (read.listen.gateway, read.listen.owner, read.loop.socket, read.state) == (
+        DECLARED.socket("gateway"), DECLARED.socket("gateway-owner"), DECLARED.socket("loop-gateway"),
+        DECLARED.at("home/gateway"),
+    )  # fmt: skip
+    # The token is a credential of systemd: the file does not speak of it.
+    assert read.secrets == {}
+
+
+def test_without_an_authority_of_ones_own_gatewayd_is_told_of_none(tmp_path: Path) -> None:
+    assert load(evaluate(EVERY), "gatewayd", tmp_path).mattermost.ca_file is None
+
+
+def test_brokerd_asks_gatewayd_where_it_runs_and_loopd_listens_for_it_always(tmp_path: Path) -> None:
+    with_it, without = evaluate(EVERY), evaluate(GOOD)
+    assert load(with_it, "brokerd", tmp_path).gateway.socket == DECLARED.socket("gateway")
+    assert load(without, "brokerd", tmp_path).gateway.socket is None
+    for evaluated in (with_it, without):
+        assert load(evaluated, "loopd", tmp_path).listen.gateway == DECLARED.socket("loop-gateway")
+    assert "boxmaker/gatewayd.toml" not in without.texts
+
+
 def test_what_a_role_keeps_and_reads_is_what_its_container_sees(tmp_path: Path) -> None:
     """A path in a file that no mount brings would be a role that cannot start, seen on the machine only."""
-    evaluated = evaluate(GOOD)
+    evaluated = evaluate({**GOOD, "mattermost": {**CHAT, "caFile": "/etc/ssl/mine.pem"}})
     for role in ROLES:
         seen = [DECLARED.at(mount.path) for mount in DECLARED.roles[role].mounts]
         for path in paths_of(load(evaluated, role, tmp_path)):

@@ -69,6 +69,7 @@ rec {
     // {
       ints = genAttrs [ "positive" "unsigned" ] named;
       attrsOf = _element: named "attrsOf";
+      nullOr = _element: named "nullOr";
       listOf = _element: named "listOf";
       enum = _values: named "enum";
     };

@@ -86,5 +86,6 @@ def test_every_part_is_one_of_this_interpreter() -> None:
         assert tops & {*sys.stdlib_module_names, "_codecs_jp"}, part
 
 
-def test_a_role_gets_no_tls_before_it_asks_for_it() -> None:
-    assert [image.name for image in table.roles().values() if "tls" in image.parts] == []
+def test_only_the_role_that_dials_tls_has_tls_and_who_may_be_believed() -> None:
+    assert [image.name for image in table.roles().values() if "tls" in image.parts] == ["gatewayd"]
+    assert [image.name for image in table.roles().values() if image.certificates] == ["gatewayd"]
