@@ -11,8 +11,7 @@ import attrs
 from bxcore import ids
 from bxcore.ids import MattermostId, MessageKey, SessionId
 from bxcore.timestamp import Timestamp
-
-_PREFIX = "mm-"
+from bxcore.wire.channel import GATEWAY_SESSIONS
 
 
 class Kind(Enum):
@@ -23,12 +22,16 @@ class Kind(Enum):
 
 
 class State(Enum):
-    """WAITING: accepted. ASKED: loopd has it. DONE: nothing is left to do. PARKED, LISTED: set aside, and told."""
+    """WAITING: accepted. ASKED: loopd has it. DONE: nothing is left to do. PARKED: set aside, and told.
+
+    OLD: will not be acted upon, and its author is to be told; LISTED: was told.
+    """
 
     WAITING = "waiting"
     ASKED = "asked"
     DONE = "done"
     PARKED = "parked"
+    OLD = "old"
     LISTED = "listed"
 
 
@@ -58,6 +61,27 @@ class Incoming:
     @property
     def key(self) -> MessageKey:
         return ids.message_key(self.id)
+
+
+@attrs.frozen(kw_only=True)
+class Taken:
+    """A post as it is taken over: to be handled (WAITING), to be listed (OLD), or answered at once (DONE).
+
+    `edited`: it was changed before it was seen. `outgoing` is posted if the post is new, and only then.
+    """
+
+    post: Incoming
+    state: State = State.WAITING
+    edited: bool = False
+    outgoing: "tuple[Outgoing, ...]" = ()
+
+
+@attrs.frozen(kw_only=True)
+class Old:
+    """A post in state OLD."""
+
+    post: Incoming
+    edited: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -138,12 +162,14 @@ class Counts:
 
 def session_of(thread: MattermostId) -> SessionId:
     """Return the session that a thread is."""
-    return SessionId(f"{_PREFIX}{thread}")
+    return SessionId(f"{GATEWAY_SESSIONS}{thread}")
 
 
 def thread_of(session: SessionId) -> MattermostId | None:
     """Return the thread that a session is; None where it is no session of Mattermost."""
     try:
-        return ids.mattermost_id(session.removeprefix(_PREFIX)) if session.startswith(_PREFIX) else None
+        return (
+            ids.mattermost_id(session.removeprefix(GATEWAY_SESSIONS)) if session.startswith(GATEWAY_SESSIONS) else None
+        )
     except ValueError:
         return None

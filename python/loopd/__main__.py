@@ -140,7 +140,7 @@ def _doors(settings: LoopdSettings, listening: Mapping[str, Listening], channel:
         Door(
             listening=opened,
             name=name,
-            handlers=channel.handlers(),
+            handlers=channel.gateway_handlers() if name == "gateway" else channel.handlers(),
             max_connections=settings.limits.connections,
             reserved=RESERVED,
             reserved_connections=RESERVED_CONNECTIONS,

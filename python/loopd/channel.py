@@ -7,7 +7,7 @@ a turn's events and may leave at any time without the turn noticing.
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from bxcore.errors import BadMessage, BoxmakerError, UpstreamError
+from bxcore.errors import BadMessage, BoxmakerError, Forbidden, UpstreamError
 from bxcore.server import Handler, PeerGone, Request
 from bxcore.wire import channel as wire
 from bxcore.wire.control import ErrorCode, WireFault
@@ -54,6 +54,16 @@ class Channel:
             wire.CacheReport: _typed(wire.CacheReport, self._cache_report),
             wire.SelfTest: _typed(wire.SelfTest, self._self_test),
             wire.LoopStatus: _typed(wire.LoopStatus, self._loop_status),
+        }
+
+    def gateway_handlers(self) -> Mapping[type, Handler]:
+        """The part of the table that gatewayd may use, in its own sessions: what others said is not for its eyes."""
+        every = self.handlers()
+        return {
+            wire.UserMessage: _own_sessions(every[wire.UserMessage]),
+            wire.TurnFollow: _own_sessions(every[wire.TurnFollow]),
+            wire.TurnCancel: _own_sessions(every[wire.TurnCancel]),
+            wire.LoopStatus: every[wire.LoopStatus],
         }
 
     # -- turns ----------------------------------------------------------------------------------
@@ -194,6 +204,16 @@ class Channel:
 def _tell(request: Request, event: object) -> None:
     for piece in fitting.pieces(event):
         request.answer(piece, final=isinstance(piece, wire.TurnEnded))
+
+
+def _own_sessions(handle: Handler) -> Handler:
+    def handler(request: Request) -> None:
+        session = getattr(request.message, "session", "")
+        if not session.startswith(wire.GATEWAY_SESSIONS):
+            raise Forbidden(f"session: the gateway's begin with {wire.GATEWAY_SESSIONS}; others are not its own")
+        handle(request)
+
+    return handler
 
 
 def _typed(kind: type[Message], handle: Callable[[Request, Message], None]) -> Handler:

@@ -28,7 +28,9 @@ IDLE_MS = PATIENCE_SECONDS * 1000
 class Served:
     """The channel of a Loop on a real socket."""
 
-    def __init__(self, directory: Path, loop: Loop, *, ready: bool = True, max_connections: int = 200) -> None:
+    def __init__(
+        self, directory: Path, loop: Loop, *, ready: bool = True, max_connections: int = 200, gateway: bool = False
+    ) -> None:
         self.loop, self.path = loop, directory / "loop.sock"
         self.checks: list[Check] = []
         self.watch = ServerWatch(
@@ -45,7 +47,7 @@ class Served:
         door = Door(
             listening=self.listening,
             name="loop-owner",
-            handlers=channel.handlers(),
+            handlers=channel.gateway_handlers() if gateway else channel.handlers(),
             max_connections=max_connections,
             reserved=channel_module.RESERVED,
             reserved_connections=channel_module.RESERVED_CONNECTIONS,

@@ -1,6 +1,6 @@
 """The channel protocol on `loop.sock`: what bxctl and gatewayd say to loopd, and what comes back.
 
-One request per connection at a time; to cancel a turn while its events stream in, open a second
+gatewayd may say a part of it only, about its own sessions. One request per connection at a time; to cancel a turn while its events stream in, open a second
 connection. Every event of a turn names the turn. Field by field: docs/protocol.md.
 """
 
@@ -13,6 +13,10 @@ from bxcore.timestamp import Timestamp
 
 MAX_TEXT_BYTES = 262_144
 """Longest text of one owner message, in UTF-8 bytes."""
+
+
+GATEWAY_SESSIONS = "mm-"
+"""How the names of Mattermost's sessions begin. gatewayd may speak in these and in no other."""
 
 
 class TurnEnding(Enum):
