@@ -1,7 +1,7 @@
 """The channel protocol on `loop.sock`: what bxctl and gatewayd say to loopd, and what comes back.
 
-gatewayd may say a part of it only, about its own sessions. One request per connection at a time; to cancel a turn while its events stream in, open a second
-connection. Every event of a turn names the turn. Field by field: docs/protocol.md.
+gatewayd may say a part of it only, about its own sessions. One request per connection at a time; to cancel a turn while
+its events stream in, open a second connection. Every event of a turn names the turn. Field by field: docs/protocol.md.
 """
 
 from enum import Enum
