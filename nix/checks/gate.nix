@@ -6,8 +6,10 @@ let
   # Behind the locked packages, so that none of theirs takes the place of one of those.
   tools = makePythonPath [
     pkgs.python313.pkgs.hypothesis
+    pkgs.python313.pkgs.markdown-it-py
     pkgs.python313.pkgs.pytest
     pkgs.python313.pkgs.pytest-timeout
+    pkgs.python313.pkgs.wsproto
   ];
 in
 pkgs.runCommand "boxmaker-gate" { nativeBuildInputs = [ environment ]; } ''
@@ -16,6 +18,6 @@ pkgs.runCommand "boxmaker-gate" { nativeBuildInputs = [ environment ]; } ''
   export HOME=$TMPDIR
   python3 -c 'import sys; sys.path += "${tools}".split(":"); import pytest; sys.exit(pytest.main(sys.argv[1:]))' \
       -q -p no:cacheprovider tests/property \
-      tests/unit/bxcore tests/unit/brokerd tests/unit/inferproxy tests/unit/loopd tests/unit/toolkit
+      tests/unit/bxcore tests/unit/brokerd tests/unit/gatewayd tests/unit/inferproxy tests/unit/loopd tests/unit/toolkit
   touch $out
 ''

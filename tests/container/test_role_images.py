@@ -4,6 +4,7 @@ What a role does with its sockets is tested beside the launcher; here it is the 
 """
 
 import json
+import ssl
 import subprocess
 import sys
 import sysconfig
@@ -19,7 +20,7 @@ from deploy.local.plan import ROOT
 from deploy.local.refusal import Refusal
 from deploy.local.roleimages import RoleImage
 from deploy.local.toolhost import ToolHost
-from images import build, closure, table
+from images import build, closure, contents, table
 from images.table import Image
 
 CLOSED = wiring.load(ROOT / "nix" / "roles.json").closed
@@ -31,6 +32,7 @@ UNUSED = (
     "cattr.preconf.", "cattrs.preconf.",  # formats that want a package of their own
     "urllib3.contrib.", "urllib3.http2.", "urllib3.util.ssltransport",  # for TLS, and for other interpreters
     "certifi.__main__", "charset_normalizer.__main__", "idna.__main__", "requests.__main__", "requests.help",
+    "websocket._wsdump",  # a program for a terminal
 )  # fmt: skip
 """Modules of packages that nothing imports here, by the beginnings of their names."""
 
@@ -249,6 +251,34 @@ print(json.dumps([known("UTC"), known("Europe/Berlin"), known("Nowhere/Here")]))
     assert json.loads(role.python(program)) == expected
 
 
+def test_only_who_dials_tls_believes_anybody(role: Role) -> None:
+    program = """
+import json
+try:
+    import ssl
+    print(json.dumps(len(ssl.create_default_context().get_ca_certs())))
+except ImportError:
+    print(json.dumps(None))
+"""
+    found = json.loads(role.python(program))
+    here = len(ssl.create_default_context(cafile=str(contents.ca_bundle())).get_ca_certs())
+    assert found == (here if "tls" in role.stated.parts else None)
+
+
+def test_only_who_keeps_a_queue_has_a_database(role: Role) -> None:
+    program = """
+import json
+try:
+    import sqlite3
+    base = sqlite3.connect(":memory:")
+    base.execute("create table posts (id text primary key) strict")
+    print(json.dumps(base.execute("pragma journal_mode").fetchone()[0]))
+except ImportError:
+    print(json.dumps(None))
+"""
+    assert json.loads(role.python(program)) == ("memory" if "sqlite" in role.stated.parts else None)
+
+
 def test_its_names_are_its_own(role: Role) -> None:
     program = """
 import json, os, pwd, socket
@@ -256,5 +286,6 @@ print(json.dumps([[entry.pw_name for entry in pwd.getpwall()], sorted(os.environ
 """
     users, environment, home = json.loads(role.python(program))
     assert users == ["root", "nobody"]
-    assert set(environment) <= {"HOME", "HOSTNAME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "container", "TERM"}
+    usual = {"HOME", "HOSTNAME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "container", "TERM"}
+    assert set(environment) <= usual | ({"SSL_CERT_FILE"} if role.stated.certificates else set())
     assert home == "/"

@@ -54,8 +54,10 @@ named [
     withPackages = f: package "python313-env" { packages = f { }; };
     pkgs = named [
       "hypothesis"
+      "markdown-it-py"
       "pytest"
       "pytest-timeout"
+      "wsproto"
     ] // {
       makePythonPath = packages: builtins.concatStringsSep ":" (map toString packages);
     };
