@@ -1,0 +1,162 @@
+"""queue.sqlite as a file: opened once, locked, and written in transactions that are on disk when they end.
+
+Writes: queue.sqlite, what SQLite keeps beside it, and a lock. Invariant: a transaction is whole or not there; one
+that failed has changed nothing for this process, but may turn out to be there, whole, after a crash. Threads: any; one
+connection under one lock, never held while calling out.
+"""
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bxcore.files import StateInUse, StateUnreadable, StateUnwritable
+
+FILE = "queue.sqlite"
+LOCK = ".gatewayd.lock"
+
+Connect = Callable[..., sqlite3.Connection]
+"""sqlite3.connect, or what a test has in its place."""
+
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE posts (
+    id TEXT PRIMARY KEY, channel TEXT NOT NULL, thread TEXT NOT NULL, user TEXT NOT NULL, create_at INTEGER NOT NULL,
+    kind TEXT NOT NULL, direct INTEGER NOT NULL, text TEXT NOT NULL, digest TEXT NOT NULL, state TEXT NOT NULL,
+    session TEXT, turn INTEGER, attempts INTEGER NOT NULL DEFAULT 0, edited INTEGER NOT NULL DEFAULT 0,
+    edit_told INTEGER NOT NULL DEFAULT 0, changed INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX posts_by_state ON posts (state, create_at, id);
+CREATE INDEX posts_by_turn ON posts (session, turn) WHERE state = 'asked';
+CREATE TABLE threads (
+    root TEXT PRIMARY KEY, channel TEXT NOT NULL, direct INTEGER NOT NULL, user TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE marks (channel TEXT PRIMARY KEY, create_at INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE outgoing (
+    n INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, channel TEXT NOT NULL, root TEXT,
+    message TEXT NOT NULL, state TEXT NOT NULL, tried INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0, post TEXT, why TEXT,
+    made INTEGER NOT NULL
+);
+CREATE INDEX outgoing_by_state ON outgoing (state, n);
+CREATE TABLE questions (
+    post TEXT PRIMARY KEY, id INTEGER NOT NULL, channel TEXT NOT NULL, root TEXT, message TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE asking (
+    key TEXT PRIMARY KEY, id INTEGER NOT NULL, channel TEXT NOT NULL, root TEXT, message TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE kept (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+class QueueFile:
+    """The file, open and locked. Made with `open`."""
+
+    def __init__(self, database: sqlite3.Connection, lock_fd: int) -> None:
+        self._database = database
+        self._lock_fd = lock_fd
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, directory: Path, connect: Connect = sqlite3.connect) -> "QueueFile":
+        """Open or make the file in a directory that exists. Raises StateInUse, StateUnreadable, StateUnwritable."""
+        lock_fd = _locked(directory / LOCK)
+        try:
+            return cls(_connected(directory / FILE, connect), lock_fd)
+        except BaseException:
+            os.close(lock_fd)
+            raise
+
+    def close(self) -> None:
+        """Give the file and its lock back. May be called twice."""
+        with self._lock:
+            self._database.close()
+            if self._lock_fd >= 0:
+                os.close(self._lock_fd)
+                self._lock_fd = -1
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, durable when the block is left. Raises StateUnwritable, and then nothing has changed."""
+        with self._lock:
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+                yield self._database
+                self._database.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._roll_back()
+                raise StateUnwritable(f"the queue could not be written: {error}") from None
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def read(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the rows of a question. Raises StateUnreadable."""
+        with self._lock:
+            try:
+                return self._database.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise StateUnreadable(f"the queue could not be read: {error}") from None
+
+    def _roll_back(self) -> None:
+        try:
+            if self._database.in_transaction:  # SQLite ends it by itself after some failures
+                self._database.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass  # the disk is gone: the next transaction says so
+
+
+def _locked(path: Path) -> int:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StateUnwritable(f"{path}: {error.strerror}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if isinstance(error, BlockingIOError):
+            raise StateInUse(f"{path}: another gatewayd has this queue open") from None
+        raise StateUnwritable(f"{path}: {error.strerror}") from None
+    return fd
+
+
+def _connected(path: Path, connect: Connect) -> sqlite3.Connection:
+    before = os.umask(0o077)
+    try:
+        # Transactions are ours to begin, and the lock lets one thread in at a time.
+        database = connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            # FULL: a commit is on disk when it returns, also where the power fails.
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF", "busy_timeout = 5000"):
+                database.execute(f"PRAGMA {pragma}").fetchall()
+            _set_up(database, path)
+        except BaseException:
+            database.close()
+            raise
+    except sqlite3.DatabaseError as error:
+        raise _unopened(path, error) from None
+    finally:
+        os.umask(before)
+    return database
+
+
+def _unopened(path: Path, error: sqlite3.DatabaseError) -> StateUnreadable | StateUnwritable:
+    full = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
+    return (StateUnwritable if full else StateUnreadable)(f"{path}: {error}")
+
+
+def _set_up(database: sqlite3.Connection, path: Path) -> None:
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version not in (0, _VERSION):
+        raise StateUnreadable(f"{path}: made by another version of Boxmaker ({version}; this one reads {_VERSION})")
+    # Now, where the owner looks at the start, and not at the first post that meets the damaged page.
+    found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise StateUnreadable(f"{path}: damaged: {found}")
+    if version == 0:
+        database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
