@@ -23,7 +23,7 @@ def context(ca_file: Path | None) -> ssl.SSLContext:
     """Return how the server is verified: its chain and its name. Raises CaFileUnfit."""
     made = ssl.create_default_context()
     # Python would write the keys of every connection to the file that SSLKEYLOGFILE names, and the token is inside.
-    made.keylog_filename = None
+    made.keylog_filename = None  # type: ignore[assignment]  # which is how to take it back
     if ca_file is not None:
         _believe(made, ca_file)
     return made
