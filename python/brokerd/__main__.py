@@ -23,6 +23,7 @@ from brokerd.containers import Podman
 from brokerd.couriers import Couriers, LocalCourier
 from brokerd.egress import Egress
 from brokerd.expiryclock import ExpiryClock
+from brokerd.gatewaycourier import Answering, GatewayCourier
 from brokerd.grantdesk import GrantDesk
 from brokerd.grantpaths import PathReview
 from brokerd.grantset import GrantFiles
@@ -48,6 +49,9 @@ SWEEP_SECONDS = 5
 
 DRAIN_SECONDS = 8
 """Containers that are stopped have their results recorded in that time."""
+
+COURIER_JOIN_MS = 3_000
+"""After the drain, for the chat to be told which questions were withdrawn."""
 
 log = logs.get("brokerd")
 
@@ -83,6 +87,8 @@ def _serve(config_path: Path, *, accept_break: bool) -> int:
         # Questions are withdrawn and containers stopped first: the workers wait for their ends.
         server.serve(before_drain=parts.broker.stop)
         tending.stop()
+        if parts.gateway is not None and not parts.gateway.join(COURIER_JOIN_MS):
+            parts.gateway.stop()
     return 0
 
 
@@ -92,6 +98,7 @@ class _Parts:
 
     broker: Broker
     approvals: Approvals
+    gateway: GatewayCourier | None
     claims: Claims
     ledger: Ledger
     reading: Reading
@@ -110,14 +117,18 @@ def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock:
     files = GrantFiles(settings.grants, clock=clock)
     runner = _runner(settings, config_path, clock)
     reading = Reading(grants=files, resolve=mounts.resolve, effects=runner.effects)
+    couriers = Couriers([LocalCourier()])
     approvals = Approvals(
         ledger=ledger,
         reading=reading,
-        couriers=Couriers([LocalCourier()]),
+        couriers=couriers,
         limits=settings.approvals,
         clock=clock,
         now=time_kept.now_ms,
     )
+    gateway = _gateway(settings, clock, approvals.answer)
+    if gateway is not None:
+        couriers.add(gateway)
     running, claims = Running(settings.limits.running, clock), Claims()
     broker = Broker(
         ledger=ledger,
@@ -132,6 +143,7 @@ def _parts(settings: BrokerdSettings, config_path: Path, audit: AuditLog, clock:
     return _Parts(
         broker=broker,
         approvals=approvals,
+        gateway=gateway,
         claims=claims,
         ledger=ledger,
         reading=reading,
@@ -152,6 +164,13 @@ def _states(settings: BrokerdSettings, audit: AuditLog, disk: DiskFiles) -> Sess
         if audit.head.seq:
             log.warning("labels of all sessions computed from the audit log sessions=%d", sessions)
     return states
+
+
+def _gateway(settings: BrokerdSettings, clock: SystemClock, answer: Answering) -> GatewayCourier | None:
+    if settings.gateway.socket is None:
+        return None
+    # Twice as many as may be open: a question that is over is on its way until the chat was told.
+    return GatewayCourier(settings.gateway, answer=answer, clock=clock, most=2 * settings.approvals.open)
 
 
 def _runner(settings: BrokerdSettings, config_path: Path, clock: SystemClock) -> Runner:

@@ -2,7 +2,7 @@
 
 A courier only carries: it announces a question and says when it is closed. An answer comes back through the
 channel's own door to brokerd.approvals, under the courier's `name`; a courier that fails leaves the question
-open for the others. Today there is the local one; a chat channel gets its own class here.
+open for the others. Here is the local one; the chat's is brokerd.gatewaycourier.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,11 @@ class Couriers:
     """All of them. Never raises: what one of them gets wrong must not leave a question without an end."""
 
     def __init__(self, couriers: Sequence[Courier]) -> None:
-        self._couriers = couriers
+        self._couriers = list(couriers)
+
+    def add(self, courier: Courier) -> None:
+        """Ask through one more, which may need the questions themselves to be made. Before the first question."""
+        self._couriers.append(courier)
 
     def ask(self, question: Question) -> None:
         for courier in self._couriers:

@@ -125,9 +125,11 @@ class Protected:
         """Return what `settings` name, and `also`: the settings' own file, where Podman keeps its containers."""
         sockets = [settings.listen.broker, settings.listen.admin, settings.listen.state]
         podman = settings.podman
+        # Not whole: its directory is another role's, where brokerd may pass and not look.
+        gateway = () if settings.gateway.socket is None else (settings.gateway.socket.parent,)
         return cls(
             whole=(settings.grants, settings.audit, settings.state, *(path.parent for path in sockets if path)),
-            places=(podman.socket, podman.image_file, podman.seccomp, podman.calls, *settings.protect, *also),
+            places=(podman.socket, podman.image_file, podman.seccomp, podman.calls, *gateway, *settings.protect, *also),
             contained=usermap.stranger() is not None,
         )
 
