@@ -15,9 +15,15 @@ PYTHON_FILES := python tests deploy images nix
 
 # make chat: UPSTREAM=http://host:8080 for a server of your own, MODEL=file.gguf for another
 # model, SESSION=id to go on with one, SAY='…' for one message instead of a conversation, ARGS for any option of chat.py.
+# MATTERMOST=https://chat.example.org, MATTERMOST_USERS=id,id and MATTERMOST_TOKEN=file: in Mattermost too, while it runs;
+# MATTERMOST_CHANNELS=id,id and MATTERMOST_CA=file where they are needed.
 CHAT := $(if $(UPSTREAM),--upstream="$$UPSTREAM") $(if $(MODEL),--model="$$MODEL") $(if $(SAY),--say="$$SAY") \
-    $(if $(SESSION),--session="$$SESSION") $(ARGS)
-export UPSTREAM MODEL SAY SESSION
+    $(if $(SESSION),--session="$$SESSION") $(if $(MATTERMOST),--mattermost="$$MATTERMOST") \
+    $(if $(MATTERMOST_USERS),--mattermost-users="$$MATTERMOST_USERS") \
+    $(if $(MATTERMOST_TOKEN),--mattermost-token="$$MATTERMOST_TOKEN") \
+    $(if $(MATTERMOST_CHANNELS),--mattermost-channels="$$MATTERMOST_CHANNELS") \
+    $(if $(MATTERMOST_CA),--mattermost-ca="$$MATTERMOST_CA") $(ARGS)
+export UPSTREAM MODEL SAY SESSION MATTERMOST MATTERMOST_USERS MATTERMOST_TOKEN MATTERMOST_CHANNELS MATTERMOST_CA
 
 # make test: TESTS=tests/unit/bxcore or any other argument of pytest. Without it two processes share what needs no process
 # of its own; what starts roles and containers has the machine to itself.
@@ -35,7 +41,7 @@ PIP_AUDIT := pip-audit==2.10.1
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
-chat: ## does it run? talk with a real model (UPSTREAM=, MODEL=, SESSION=, SAY=)
+chat: ## does it run? talk with a real model (UPSTREAM=, MODEL=, SESSION=, SAY=, MATTERMOST=)
 	@$(SETUP) $(if $(UPSTREAM),,model) $(if $(filter --no-tools,$(ARGS)),,'podman?')
 	@exec $(BIN)/python deploy/local/chat.py $(CHAT)
 

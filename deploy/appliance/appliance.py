@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bxcore.settings.gatewayd import TOKEN
 from deploy.appliance import host, place, roleconfigs, roleplan
 from deploy.appliance.host import Appliance
-from deploy.local import commandline, configs, launch, plan, processes, starter
-from deploy.local.conversation import converse
+from deploy.local import commandline, configs, conversation, launch, mattermost, plan, processes, starter
 from deploy.local.home import Home, refuse_another_users, refuse_unprintable
+from deploy.local.mattermost import Wish
 from deploy.local.plan import Part
 from deploy.local.processes import Process
 from deploy.local.progress import Progress
@@ -35,6 +36,8 @@ class Options:
     upstream: str | None
     model: Path | None
     accept_break: bool
+    mattermost: Wish | None
+    serves_only: bool
     chat: tuple[str, ...]
 
     @property
@@ -45,7 +48,13 @@ class Options:
     def come_back(self) -> str:
         """What to type to go on with {session}."""
         return plan.make_chat(
-            self.home, upstream=self.upstream, model=self.model, tools=True, target="appliance", usual=USUAL_HOME
+            self.home,
+            upstream=self.upstream,
+            model=self.model,
+            tools=True,
+            mattermost=self.mattermost.variables if self.mattermost else {},
+            target="appliance",
+            usual=USUAL_HOME,
         )
 
 
@@ -84,13 +93,16 @@ def _options(argv: Sequence[str]) -> Options:
         upstream=given.upstream,
         model=given.model and given.model.absolute(),
         accept_break=given.accept_break,
+        mattermost=mattermost.wish(given),
+        serves_only=commandline.serves_only(given),
         chat=commandline.for_chat(given),
     )
 
 
 def _run(options: Options, wakeups: Wakeups, progress: Progress) -> int:
     home = options.home
-    with host.start(home.path, say=progress.doing, upstream=options.upstream) as appliance:
+    enabled = (mattermost.ROLE,) if options.mattermost else ()
+    with host.start(home.path, say=progress.doing, upstream=options.upstream, enabled=enabled) as appliance:
         try:
             return _converse(options, appliance, wakeups, progress)
         except Refusal as refusal:
@@ -119,22 +131,26 @@ def _converse(options: Options, appliance: Appliance, wakeups: Wakeups, progress
             return running.tend()
 
         try:
+            if options.serves_only:
+                return conversation.attend(wakeups, tend)
             at = Home(Path(appliance.wiring.places.home))
-            return converse(plan.bxctl(at, options.chat, come_back=options.come_back), wakeups, tend)
+            return conversation.converse(plan.bxctl(at, options.chat, come_back=options.come_back), wakeups, tend)
         finally:
             running.report_endings()
 
 
 def _start(options: Options, appliance: Appliance, running: Stack, progress: Progress) -> None:
-    """Start the model server and inferproxy, beside them brokerd, and, once they say what is served, loopd."""
-    wiring, here = appliance.wiring, appliance.place
+    """Start the model server and inferproxy, beside them brokerd, once they say what is served loopd, then gatewayd."""
+    wiring, here, wanted = appliance.wiring, appliance.place, options.mattermost
     for note in appliance.notes:
         progress.say(note)
     configs.check_edited(here, writer=SPEAKER)
+    launch.leave_out_gatewayd(here.etc, wanted, writer=SPEAKER, progress=progress)
     progress.say(starter.summary(here, _furnished(appliance)))
     address = appliance.settings.upstream
     _write(appliance, "inferproxy", roleconfigs.inferproxy(wiring, address), progress)
-    _write(appliance, "brokerd", roleconfigs.brokerd(wiring, egress_network=appliance.egress_network), progress)
+    network, gateway = appliance.egress_network, wanted is not None
+    _write(appliance, "brokerd", roleconfigs.brokerd(wiring, egress_network=network, gateway=gateway), progress)
     once = ("--accept-break",) if options.accept_break else ()
     parts = [appliance.part("inferproxy"), appliance.part("brokerd", once=once)]
     if not options.upstream:
@@ -143,8 +159,22 @@ def _start(options: Options, appliance: Appliance, running: Stack, progress: Pro
 
     found = launch.ask(wiring.socket("infer"), appliance.log, running, address)
     launch.tell(found, small_model=options.small_model, progress=progress)
-    _write(appliance, "loopd", roleconfigs.loopd(wiring, found, small_model=options.small_model), progress)
+    body = roleconfigs.loopd(wiring, found, small_model=options.small_model, gateway=gateway)
+    _write(appliance, "loopd", body, progress)
     running.wait_ready(running.start(appliance.part("loopd")))
+    if wanted is not None:
+        _start_gatewayd(appliance, wanted, running, progress)
+
+
+def _start_gatewayd(appliance: Appliance, wanted: Wish, running: Stack, progress: Progress) -> None:
+    role, here = mattermost.ROLE, appliance.place
+    here.write_secret(role, TOKEN, wanted.secret())
+    if wanted.ca_file is not None:
+        text = wanted.ca_file.read_text(encoding="utf-8")
+        here.account(role).write(roleconfigs.certificates(appliance.wiring), text)
+    _write(appliance, role, roleconfigs.gatewayd(appliance.wiring, wanted), progress)
+    running.wait_ready(running.start(appliance.part(role)))
+    progress.say(mattermost.told(appliance.wiring.socket("gateway-owner"), wanted))
 
 
 def _begin(part: Part, appliance: Appliance, home: Home) -> Process:

@@ -106,7 +106,8 @@ def _remove(place: Place, kept: list[Path]) -> None:
     if not kept:
         shutil.rmtree(place.path)
         return
-    for path in (place.path / "podman", place.path / "run", place.path / "notify", place.model):
+    ours = (place.path / name for name in ("podman", "run", "notify", "credentials"))
+    for path in (*ours, place.model):
         shutil.rmtree(path, ignore_errors=True)
     for path in (place.wiring.at("home/containers"), place.wiring.at("home/run")):
         shutil.rmtree(path, ignore_errors=True)

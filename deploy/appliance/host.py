@@ -12,7 +12,7 @@ import shutil
 import signal
 import stat
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bxcore import wiring as wirings
-from bxcore.wiring import TOOLS, Wiring
+from bxcore.wiring import TOOLS, Network, Wiring
 from deploy.appliance import place as places
 from deploy.appliance import remains, roleplan, socketpaths, users
 from deploy.appliance.place import Account, Place
@@ -40,6 +40,7 @@ Say = Callable[[str], None]
 _STOP_SECONDS = 15
 _KILL_SECONDS = 15
 _SOCKET_MODE = 0o660
+_HOST_NETWORK = "host"
 
 _DAMAGE = frozenset({1, podman.FAILED, 126, 127})
 """How a container ends without a program, or with one that lacks a module. A role that refuses has codes of its own."""
@@ -62,7 +63,9 @@ class Appliance:
         self.place = place
         # The same for every user: what is asked is whether a device is open to everybody.
         self.egress_network = toolhost.outside_network(place.account(TOOLS).user)
-        self.settings = Settings(upstream=upstream, network=self.egress_network, granted=(place.shared,))
+        self.settings = Settings(
+            upstream=upstream, network=self.egress_network, granted=(place.shared,), outbound=self.egress_network
+        )
         self.log = log
         self._stores = stores
         self._lock = lock
@@ -77,7 +80,21 @@ class Appliance:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the owner should know of this machine, a sentence each."""
-        return tuple(note for note in (self.place.users.warning,) if note)
+        return tuple(note for note in (self.place.users.warning, self._open_network) if note)
+
+    @property
+    def _open_network(self) -> str | None:
+        """A role that dials out has the machine's own network where no other one can be made. Only here."""
+        dialling = [name for name in self._stores if name != TOOLS and self._dials_out(name)]
+        if self.settings.outbound != _HOST_NETWORK or not dialling:
+            return None
+        return (
+            f"{' and '.join(dialling)}: in its container is this machine's own network, since {toolhost.TUN} cannot be "
+            "used here; on an appliance it has one of its own"
+        )
+
+    def _dials_out(self, role: str) -> bool:
+        return self.wiring.roles[role].network is Network.OUTBOUND
 
     @property
     def service_pid(self) -> int:
@@ -98,7 +115,7 @@ class Appliance:
             self.settings,
             container=name,
             image=self._images[role],
-            more=("--sdnotify=container", *more),
+            more=(*roleplan.secrets(self.wiring, role, self.place.credentials(role)), "--sdnotify=container", *more),
             instead=instead,
         )
         if (before := self._running.pop(role, None)) is not None:
@@ -200,6 +217,7 @@ class Appliance:
             steps.append(self._service.stop)
         steps += [partial(_each, self._stores, lambda party: remains.clear(self._stores[party]))]
         steps += [partial(socketpaths.clear, socket) for socket in self._sockets]
+        steps.append(self.place.forget_secrets)
         failed = [said for step in (*steps, self._lock.close) if (said := _failure(step))]
         if failed:
             raise Refusal("\n".join(failed))
@@ -224,11 +242,17 @@ class Appliance:
 
 
 def start(
-    state: Path, *, say: Say = lambda _: None, upstream: str | None = None, only: Sequence[str] | None = None
+    state: Path,
+    *,
+    say: Say = lambda _: None,
+    upstream: str | None = None,
+    only: Sequence[str] | None = None,
+    enabled: Collection[str] = (),
 ) -> Appliance:
     """Make the place of `state` ready, with images loaded and the tools' service up. No role is started yet.
 
-    `upstream` as in inferproxy.toml; None: a model server's socket in the place. `only`: the roles to make ready.
+    `upstream` as in inferproxy.toml; None: a model server's socket in the place. `only`: the roles to make ready;
+    without it all but the optional ones that are not among `enabled`.
     Raises Refusal with what to do.
     """
     refuse_unprintable(state.resolve())
@@ -251,7 +275,7 @@ def start(
     log = state / "log"
     log.mkdir(mode=0o700, parents=True, exist_ok=True)
     places.write(place.state, f"{state.resolve()}\n", gid=None, mode=0o644)
-    stores = {party: _store(place, party) for party in (*(wiring.roles if only is None else only), TOOLS)}
+    stores = {party: _store(place, party) for party in (*(wiring.running(enabled) if only is None else only), TOOLS)}
     appliance = Appliance(place, stores, lock, upstream=upstream or f"unix:{place.model_socket}", log=log)
     try:
         for lost in places.lost(wiring, found):

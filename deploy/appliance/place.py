@@ -112,6 +112,10 @@ class Place:
         """Return the directory, passable for this party alone, in which it says that it is ready."""
         return self.path / "notify" / party
 
+    def credentials(self, party: str) -> Path:
+        """Return the directory in which this party, and nobody else, finds its secrets."""
+        return self.path / "credentials" / party
+
     def prepare(self) -> None:
         """Make what is missing, under the lock. Raises Refusal where a name is too long."""
         for party in self.parties:
@@ -119,7 +123,11 @@ class Place:
                 raise Refusal(
                     f"the run directory of {party} would have {size} bytes, and Podman allows {MAX_RUN_BYTES}"
                 )
-        for ours in (self.path, self.shared, *(self.path / name for name in ("podman", "run", "notify"))):
+        for ours in (
+            self.path,
+            self.shared,
+            *(self.path / name for name in ("podman", "run", "notify", "credentials")),
+        ):
             self._directory(ours, self._us, self._our_group, 0o711)
         self._directory(self.model, self._us, self.users.gid(self._caller_of_models), 0o2750)
         for party in self.parties:
@@ -127,6 +135,9 @@ class Place:
             self._directory(account.settings, self._us, account.user.gid, 0o750)
             self._directory(account.runtime, account.user.uid, account.user.gid, 0o700)
             self._directory(self.notify(party), self._us, account.user.gid, 0o710)
+        for name, role in self.wiring.roles.items():
+            if role.secrets:
+                self._directory(self.credentials(name), self._us, self.account(name).user.gid, 0o750)
         for directory in self.wiring.directories:
             self._wired(directory)
         write(self.wiring.at("etc/roles.json"), _text(self.wiring), gid=None, mode=0o644)
@@ -142,6 +153,16 @@ class Place:
         if self.users.own:
             os.chown(self.wiring.at(path), self._us, self.users.gid(found.group))
         self.wiring.at(path).chmod(int(found.mode, 8))
+
+    def write_secret(self, party: str, name: str, value: str) -> None:
+        """Give a role one of its secrets."""
+        self.account(party).write(self.credentials(party) / name, value)
+
+    def forget_secrets(self) -> None:
+        """Take every secret away again; the directories stay."""
+        for name, role in self.wiring.roles.items():
+            for secret in role.secrets:
+                (self.credentials(name) / secret).unlink(missing_ok=True)
 
     def write_grant(self, name: str, text: str) -> None:
         """Write a file for brokerd among the grants."""

@@ -1,4 +1,4 @@
-"""brokerd.toml, inferproxy.toml and loopd.toml of an appliance, from its wiring. Pure.
+"""The settings of each role of an appliance, from its wiring. Pure.
 
 What a machine decides comes in: the model server, the network of egress proxies.
 """
@@ -9,6 +9,7 @@ from bxcore.wiring import Wiring
 from deploy.local import configs
 from deploy.local.configs import Served, quoted
 from deploy.local.home import Home
+from deploy.local.mattermost import Wish
 
 
 def inferproxy(wiring: Wiring, upstream: str) -> str:
@@ -16,12 +17,23 @@ def inferproxy(wiring: Wiring, upstream: str) -> str:
     return configs.inferproxy(_home(wiring), upstream)
 
 
-def loopd(wiring: Wiring, served: Served, *, small_model: bool) -> str:
-    """Return loopd.toml, which expects the server to stay what it is now."""
-    return configs.loopd(_home(wiring), served, small_model=small_model, tools=True)
+def loopd(wiring: Wiring, served: Served, *, small_model: bool, gateway: bool = False) -> str:
+    """Return loopd.toml, which expects the server to stay what it is now. `gateway`: gatewayd runs."""
+    return configs.loopd(_home(wiring), served, small_model=small_model, tools=True, gateway=gateway)
 
 
-def brokerd(wiring: Wiring, *, egress_network: str) -> str:
+def gatewayd(wiring: Wiring, wanted: Wish) -> str:
+    """Return gatewayd.toml. The token reaches it as a credential, certificates in a directory that it is shown."""
+    ca_file = certificates(wiring) if wanted.ca_file else None
+    return configs.gatewayd(_home(wiring), wanted, ca_file=ca_file, token=None)
+
+
+def certificates(wiring: Wiring) -> Path:
+    """Return where gatewayd finds the certificates of an authority of the owner's own."""
+    return wiring.at("etc/gatewayd") / "ca.pem"
+
+
+def brokerd(wiring: Wiring, *, egress_network: str, gateway: bool = False) -> str:
     """Return brokerd.toml. Nothing of Boxmaker's own may be shown to a tool, so granted folders lie elsewhere."""
     return f"""\
 grants = {quoted(wiring.at("etc/grants"))}
@@ -41,7 +53,7 @@ seccomp = {quoted(wiring.at(wiring.tools.seccomp))}
 
 [egress]
 network = {quoted(egress_network)}
-"""
+{configs.asks(_home(wiring)) if gateway else ""}"""
 
 
 def _home(wiring: Wiring) -> Home:

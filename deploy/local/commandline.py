@@ -1,11 +1,13 @@
 """What both launchers are typed with, and how what fails in them ends: `make chat` and `make appliance`."""
 
+import os
+import stat
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 from bxcore.errors import BoxmakerError
-from deploy.local import upstream
+from deploy.local import mattermost, upstream
 from deploy.local.progress import Progress
 from deploy.local.refusal import Refusal
 from deploy.local.wakeups import Interrupted
@@ -40,6 +42,7 @@ def declare(parser: ArgumentParser, *, usual: Path, shown: str) -> None:
     )
     parser.add_argument("--say", metavar="TEXT", help="one message instead of a conversation")
     parser.add_argument("--session", metavar="ID", help="go on with this session")
+    mattermost.declare(parser)
     parser.add_argument("chat", nargs="*", metavar="-- ARGUMENT", help="for `bxctl chat`")
 
 
@@ -60,6 +63,20 @@ def for_chat(given: Namespace) -> tuple[str, ...]:
         *([] if given.session is None else [f"--session={given.session}"]),
         *given.chat,
     )
+
+
+def serves_only(given: Namespace) -> bool:
+    """Say whether nobody is there to talk with in a terminal, nor by a pipe: Mattermost alone is served then."""
+    if not given.mattermost or for_chat(given):
+        return False
+    try:
+        return not os.isatty(0) and not _is_message(os.fstat(0).st_mode)
+    except OSError:
+        return True  # standard input is closed
+
+
+def _is_message(mode: int) -> bool:
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
 def _refuse_what_is_no_file(model: Path) -> None:

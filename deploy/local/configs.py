@@ -1,7 +1,7 @@
 """The roles' configuration files in a checkout: written by the launcher until the owner edits one.
 
-Writes: <home>/etc/inferproxy.toml, brokerd.toml and loopd.toml. Invariant: a file whose text is not what the launcher
-wrote is never touched again; the first line carries the hash by which that is seen.
+Writes: <home>/etc/ROLE.toml; that of gatewayd only where Mattermost was asked for. Invariant: a file whose text is not
+what the launcher wrote is never touched again; the first line carries the hash by which that is seen.
 """
 
 import hashlib
@@ -13,8 +13,10 @@ from typing import Protocol
 
 from bxcore import config, files
 from bxcore.errors import ConfigError
+from bxcore.settings.gatewayd import TOKEN
 from bxcore.settings.roles import ROLES
 from deploy.local.home import Home
+from deploy.local.mattermost import Wish
 from deploy.local.toolhost import ToolHost
 
 _MARK = "# Written by `{writer}`, and written anew until you change it. "
@@ -42,6 +44,7 @@ class Outcome(Enum):
 
     WRITTEN = "written"
     KEPT = "kept"
+    REMOVED = "removed"
 
 
 def inferproxy(home: Home, upstream: str) -> str:
@@ -49,10 +52,12 @@ def inferproxy(home: Home, upstream: str) -> str:
     return f"listen = {quoted(home.infer_socket)}\nupstream = {quoted(upstream)}\n"
 
 
-def brokerd(home: Home, host: ToolHost) -> str:
-    """Return brokerd.toml, for tools that run in `host`."""
+def brokerd(home: Home, host: ToolHost, *, gateway: bool = False) -> str:
+    """Return brokerd.toml, for tools that run in `host`. `gateway`: questions are put in Mattermost too."""
     # Beside brokerd's own directories: what else lies in this home and is nobody's business.
-    private = ", ".join(quoted(path) for path in (home.etc, home.log, home.path / "sessions", home.path / "run"))
+    private = ", ".join(
+        quoted(path) for path in (home.etc, home.log, home.path / "sessions", home.gateway, home.path / "run")
+    )
     return f"""\
 grants = {quoted(home.grants)}
 audit = {quoted(home.audit)}
@@ -72,19 +77,51 @@ seccomp = {quoted(host.seccomp_path)}
 
 [egress]
 network = {quoted(host.conditions.egress_network)}
-"""
+{asks(home) if gateway else ""}"""
 
 
-def loopd(home: Home, served: Served, *, small_model: bool, tools: bool) -> str:
-    """Return loopd.toml, which expects the server to stay what it is now. `tools`: there is a brokerd to ask."""
+def asks(home: Home) -> str:
+    """Return the part of brokerd.toml by which it puts its questions in Mattermost."""
+    return f"\n[gateway]\nsocket = {quoted(home.gateway_socket)}\n"
+
+
+def gatewayd(home: Home, wanted: Wish, *, ca_file: Path | None, token: Path | None) -> str:
+    """Return gatewayd.toml. `token`: the file that it reads, None where it gets a credential."""
+    believed = f"ca_file = {quoted(ca_file)}\n" if ca_file else ""
+    secret = f'\n[secrets.{TOKEN}]\nbackend = "file"\npath = {quoted(token)}\n' if token else ""
+    return f"""\
+state = {quoted(home.gateway)}
+
+[listen]
+gateway = {quoted(home.gateway_socket)}
+owner = {quoted(home.gateway_owner_socket)}
+
+[mattermost]
+url = {quoted(wanted.url)}
+{believed}
+[loop]
+socket = {quoted(home.gateway_loop_socket)}
+
+[allow]
+users = [{", ".join(map(quoted, wanted.users))}]
+channels = [{", ".join(map(quoted, wanted.channels))}]
+{secret}"""
+
+
+def loopd(home: Home, served: Served, *, small_model: bool, tools: bool, gateway: bool = False) -> str:
+    """Return loopd.toml, which expects the server to stay what it is now.
+
+    `tools`: there is a brokerd to ask. `gateway`: gatewayd speaks to it too.
+    """
     broker = f"\n[broker]\nsocket = {quoted(home.broker_socket)}\n" if tools else ""
+    listens = f"gateway = {quoted(home.gateway_loop_socket)}\n" if gateway else ""
     background = 0 if served.slots == 1 else 1
     text = f"""\
 state = {quoted(home.path)}
 
 [listen]
 owner = {quoted(home.loop_socket)}
-
+{listens}
 [infer]
 socket = {quoted(home.infer_socket)}
 
@@ -120,6 +157,14 @@ def write(path: Path, body: str, *, writer: str = WRITER) -> Outcome:
     whole = f"{_first_line(body, writer)}\n{body}"
     files.DiskFiles().replace(path, whole.encode())
     return Outcome.WRITTEN
+
+
+def leave_out(path: Path, *, writer: str = WRITER) -> Outcome:
+    """Have no file for a role that does not run, unless the owner has made it theirs."""
+    if not _ours(path, writer):
+        return Outcome.KEPT
+    path.unlink(missing_ok=True)
+    return Outcome.REMOVED
 
 
 def check_edited(home: HasSettings, *, writer: str = WRITER) -> None:

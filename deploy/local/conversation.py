@@ -1,4 +1,4 @@
-"""Gives the terminal to one program until it ends.
+"""Gives the terminal to one program until it ends, or waits where nobody is at one.
 
 Invariant: the program has ended, and the terminal is as it was, when this returns or raises.
 """
@@ -31,6 +31,13 @@ def converse(argv: Sequence[str], wakeups: Wakeups, tend: Callable[[], Sequence[
         if program.returncode < 0:
             _restore_terminal(modes)
     return program.returncode if program.returncode >= 0 else 128 - program.returncode
+
+
+def attend(wakeups: Wakeups, tend: Callable[[], Sequence[int]]) -> int:
+    """Stay without a conversation until a signal ends the launcher, which raises Interrupted."""
+    while True:
+        for number in wakeups.wait(None, tend()):
+            raise Interrupted(number)
 
 
 def _end(program: "subprocess.Popen[bytes]") -> None:

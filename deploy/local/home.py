@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bxcore import wiring
-from bxcore.wiring import Wiring
+from bxcore.wiring import TOOLS, Wiring
 from deploy.local.refusal import Refusal
 
 ROLES = Path(__file__).resolve().parents[2] / "nix" / "roles.json"
@@ -59,6 +59,18 @@ class Home:
         return self.wiring.socket("admin")
 
     @property
+    def gateway_loop_socket(self) -> Path:
+        return self.wiring.socket("loop-gateway")
+
+    @property
+    def gateway_socket(self) -> Path:
+        return self.wiring.socket("gateway")
+
+    @property
+    def gateway_owner_socket(self) -> Path:
+        return self.wiring.socket("gateway-owner")
+
+    @property
     def state_socket(self) -> Path:
         """For memoryd, which is not there yet; so the wiring has no such edge."""
         return self.path / "run" / "state" / "state.sock"
@@ -78,6 +90,11 @@ class Home:
         return self.path / "broker"
 
     @property
+    def gateway(self) -> Path:
+        """The queue of posts, gatewayd's."""
+        return self.path / "gateway"
+
+    @property
     def infer_socket(self) -> Path:
         return self.wiring.socket("infer")
 
@@ -93,7 +110,7 @@ class Home:
         """Make the directories that are missing. Raises Refusal where it is another user's, or its path too long."""
         refuse_unprintable(self.path)
         refuse_another_users(self.path)
-        longest = max((self.loop_socket, self.infer_socket, self.notify_socket("inferproxy")), key=_size)
+        longest = max((self.gateway_owner_socket, self.infer_socket, self.notify_socket("inferproxy")), key=_size)
         if _size(longest) > MAX_SOCKET_BYTES:
             raise Refusal(
                 f"{longest}: {_size(longest)} bytes, and the address of a socket may have {MAX_SOCKET_BYTES}; "
@@ -102,7 +119,8 @@ class Home:
         kept = [self.wiring.at(path) for role in self.wiring.roles.values() for path in role.keeps]
         kept.remove(self.wiring.at(self.wiring.tools.calls))  # with the tools, where their user can get to
         own = (self.etc, self.log, *kept)
-        roles = (self.loop_socket, self.infer_socket, self.broker_socket, self.admin_socket, self.state_socket)
+        edges = (edge for edge in self.wiring.edges if TOOLS not in (edge.listener, edge.client))
+        roles = (*(self.wiring.at(edge.path) for edge in edges), self.state_socket)
         sockets = (*roles, self.model_socket, self.notify_socket("any"))
         for directory in (*own, *(socket.parent for socket in sockets)):
             directory.mkdir(mode=PRIVATE, parents=True, exist_ok=True)

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deploy.local import commandline, configs, plan, processes, served, stack, upstream
+from deploy.local import commandline, configs, conversation, mattermost, plan, processes, served, stack, upstream
 from deploy.local.configs import Outcome, Served
-from deploy.local.conversation import converse
 from deploy.local.home import Home, refuse_another_users
+from deploy.local.mattermost import Wish
 from deploy.local.plan import Part
 from deploy.local.progress import Progress
 from deploy.local.refusal import Refusal
@@ -39,12 +39,20 @@ class Options:
     model: Path | None
     tools: bool
     accept_break: bool
+    mattermost: Wish | None
+    serves_only: bool
     chat: tuple[str, ...]
 
     @property
     def conversation(self) -> tuple[str, ...]:
         """The command line of the conversation."""
-        back = plan.make_chat(self.home, upstream=self.upstream, model=self.model, tools=self.tools)
+        back = plan.make_chat(
+            self.home,
+            upstream=self.upstream,
+            model=self.model,
+            tools=self.tools,
+            mattermost=self.mattermost.variables if self.mattermost else {},
+        )
         return plan.bxctl(self.home, self.chat, come_back=back)
 
     @property
@@ -92,6 +100,8 @@ def _options(argv: Sequence[str]) -> Options:
         model=given.model and given.model.absolute(),
         tools=not given.no_tools,
         accept_break=given.accept_break,
+        mattermost=mattermost.wish(given),
+        serves_only=commandline.serves_only(given),
         chat=commandline.for_chat(given),
     )
 
@@ -138,7 +148,9 @@ def _launch(options: Options, wakeups: Wakeups, progress: Progress) -> int:
 def _talk(options: Options, wakeups: Wakeups, tend: Callable[[], list[int]]) -> int:
     """Return the conversation's exit code. A terminal that closes ends this conversation, and no guest's."""
     try:
-        return converse(options.conversation, wakeups, tend)
+        if options.serves_only:
+            return conversation.attend(wakeups, tend)
+        return conversation.converse(options.conversation, wakeups, tend)
     except Interrupted as interrupted:
         if interrupted.number not in _TERMINAL_CLOSED:
             raise
@@ -151,7 +163,11 @@ def _visit(options: Options, wakeups: Wakeups, progress: Progress) -> int:
         progress.say("the running one keeps its model; UPSTREAM= and MODEL= have no effect")
     if options.accept_break:
         progress.say("brokerd runs already; --accept-break has no effect")
-    return converse(options.conversation, wakeups, lambda: ())
+    if options.mattermost:
+        progress.say("the running one keeps its settings; MATTERMOST= has no effect")
+    if options.serves_only:
+        raise Refusal("nobody is here to talk with, and the running one is not told of Mattermost; end that one first")
+    return conversation.converse(options.conversation, wakeups, lambda: ())
 
 
 def _loopd_listens(home: Home) -> bool:
@@ -160,12 +176,13 @@ def _loopd_listens(home: Home) -> bool:
 
 
 def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -> None:
-    """Start the model server and inferproxy, beside them brokerd, and, once they say what is served, loopd."""
+    """Start the model server and inferproxy, beside them brokerd, once they say what is served loopd, then gatewayd."""
     refused = processes.no_network_refused()
     if refused:
         progress.say(f"loopd runs with a network here, since this machine allows nothing less: {refused}")
     home = options.home
     configs.check_edited(home)  # loading the model first would make a typo cost a minute
+    leave_out_gatewayd(home.etc, options.mattermost, progress=progress)
     address = options.upstream or plan.upstream_of(home)
     write(home.etc / "inferproxy.toml", configs.inferproxy(home, address), progress=progress)
     parts = [plan.inferproxy(home, network=bool(options.upstream))]
@@ -174,7 +191,9 @@ def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -
     processes_started = [running.start(_allowed(part, refused)) for part in parts]
     # While the model is being loaded.
     if options.tools and (host := tools.start(home, progress)):
-        write(home.etc / "brokerd.toml", configs.brokerd(home, host), progress=progress)
+        write(
+            home.etc / "brokerd.toml", configs.brokerd(home, host, gateway=bool(options.mattermost)), progress=progress
+        )
         processes_started.append(
             running.start(_allowed(plan.brokerd(home, accept_break=options.accept_break), refused))
         )
@@ -184,10 +203,21 @@ def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -
     tell(found, small_model=options.small_model, progress=progress)
     write(
         home.etc / "loopd.toml",
-        configs.loopd(home, found, small_model=options.small_model, tools=tools.running),
+        configs.loopd(
+            home,
+            found,
+            small_model=options.small_model,
+            tools=tools.running,
+            gateway=bool(options.mattermost),
+        ),
         progress=progress,
     )
     running.wait_ready(running.start(_allowed(plan.loopd(home), refused)))
+    if wanted := options.mattermost:
+        body = configs.gatewayd(home, wanted, ca_file=wanted.ca_file, token=wanted.token)
+        write(home.etc / "gatewayd.toml", body, progress=progress)
+        running.wait_ready(running.start(_allowed(plan.gatewayd(home), refused)))
+        progress.say(mattermost.told(home.gateway_owner_socket, wanted))
 
 
 def _allowed(part: Part, refused: str | None) -> Part:
@@ -199,6 +229,13 @@ def write(path: Path, body: str, *, writer: str = configs.WRITER, progress: Prog
     """Write a role's file, or say that the owner has made it theirs."""
     if configs.write(path, body, writer=writer) is Outcome.KEPT:
         progress.say(f"{path} was changed by hand and stays as it is; without it a new one would be written")
+
+
+def leave_out_gatewayd(etc: Path, wanted: Wish | None, *, writer: str = configs.WRITER, progress: Progress) -> None:
+    """Have no gatewayd.toml where Mattermost was not asked for; say so of one that the owner has made theirs."""
+    path = etc / "gatewayd.toml"
+    if wanted is None and configs.leave_out(path, writer=writer) is Outcome.KEPT:
+        progress.say(f"{path} is yours and stays, and gatewayd does not start: that takes MATTERMOST=")
 
 
 def ask(infer_socket: Path, logs: Path, running: Stack, address: str) -> Served:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from bxcore.wiring import Network
 from deploy.local.home import Home
@@ -101,6 +102,18 @@ def loopd(home: Home) -> Part:
     )
 
 
+def gatewayd(home: Home) -> Part:
+    """Ready when it serves and has tried the server once, whatever came of that."""
+    return Part(
+        name="gatewayd",
+        argv=_role("gatewayd", home),
+        doing="connecting to Mattermost",
+        ready_seconds=120,
+        stop_seconds=15,
+        network=_has_network("gatewayd", home),
+    )
+
+
 def bxctl(home: Home, arguments: Sequence[str], *, come_back: str = "make chat SESSION={session}") -> tuple[str, ...]:
     """The command line of the conversation. `come_back` is `make_chat`'s, of what was typed."""
     # bxctl alone would find nobody: the roles end with the conversation.
@@ -109,17 +122,25 @@ def bxctl(home: Home, arguments: Sequence[str], *, come_back: str = "make chat S
 
 
 def make_chat(
-    home: Home, *, upstream: str | None, model: Path | None, tools: bool, target: str = "chat", usual: Path = STATE
+    home: Home,
+    *,
+    upstream: str | None,
+    model: Path | None,
+    tools: bool,
+    mattermost: Mapping[str, str | None] = MappingProxyType({}),
+    target: str = "chat",
+    usual: Path = STATE,
 ) -> str:
     """Return what to type to go on with {session} under the same conditions, as one line for a shell.
 
-    `target`: what was made. `usual`: the home that it takes where none is named.
+    `mattermost`: its variables. `target`: what was made. `usual`: the home that it takes where none is named.
     """
     options = [] if home.path == usual else ["--home", str(home.path)]
     options += [] if tools else ["--no-tools"]
     variables = {
         "UPSTREAM": upstream,
         "MODEL": model and str(model),
+        **mattermost,
         # The recipe's shell reads these words once more.
         "ARGS": shlex.join(options),
     }

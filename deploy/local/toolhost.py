@@ -23,7 +23,7 @@ from deploy.local.toolplace import Place
 from deploy.local.tooluser import ToolUser
 
 SECCOMP = ROOT / "images" / "tool-seccomp.json"
-_TUN = Path("/dev/net/tun")
+TUN = Path("/dev/net/tun")
 
 
 class InUse(Refusal):
@@ -193,7 +193,7 @@ def _forget(tools: Podman[Place]) -> None:
 
 def outside_network(user: ToolUser) -> str:
     """Return Podman's name of the network by which a container of this user can reach the internet here."""
-    return "slirp4netns" if _may_open(_TUN, user) else "host"
+    return "slirp4netns" if _may_open(TUN, user) else "host"
 
 
 def _may_open(device: Path, user: ToolUser) -> bool:

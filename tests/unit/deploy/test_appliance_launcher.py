@@ -9,6 +9,7 @@ import pytest
 
 from bxcore import config, wiring
 from bxcore.settings.brokerd import BrokerdSettings
+from bxcore.settings.gatewayd import GatewaydSettings
 from bxcore.settings.inferproxy import InferproxySettings
 from bxcore.settings.loopd import LoopdSettings
 from bxcore.wiring import Wiring
@@ -17,6 +18,7 @@ from deploy.appliance.roleplan import Settings
 from deploy.local import plan, tooluser
 from deploy.local.configs import Served
 from deploy.local.home import ROLES, Home
+from deploy.local.mattermost import Wish
 from deploy.local.refusal import Refusal
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,6 +53,24 @@ def test_loopd_and_inferproxy_meet_on_their_edge(tmp_path: Path, wired: Wiring) 
     assert loopd.infer.socket == proxy.listen == wired.socket("infer")
     assert loopd.broker.socket == wired.socket("broker")
     assert loopd.state == HOME
+
+
+def test_gatewayd_meets_loopd_and_brokerd_and_gets_its_token_as_a_credential(tmp_path: Path, wired: Wiring) -> None:
+    wanted = Wish(url="https://chat.example.org", users=("a" * 26,), channels=(), token=Path("/t"), ca_file=Path("/c"))
+    text = roleconfigs.gatewayd(wired, wanted)
+    found = config.load(written(tmp_path, text), GatewaydSettings)
+    assert found.secrets == {}
+    assert "/t" not in text
+    assert found.mattermost.ca_file == ETC / "gatewayd" / "ca.pem"
+    assert (found.listen.gateway, found.listen.owner) == (wired.socket("gateway"), wired.socket("gateway-owner"))
+    served = Served(model="m", n_ctx=8_192, slots=2)
+    loopd = roleconfigs.loopd(wired, served, small_model=True, gateway=True)
+    assert config.load(written(tmp_path, loopd), LoopdSettings).listen.gateway == found.loop.socket
+    brokerd = roleconfigs.brokerd(wired, egress_network="host", gateway=True)
+    assert config.load(written(tmp_path, brokerd), BrokerdSettings).gateway.socket == found.listen.gateway
+    mounted = " ".join(roleplan.mounts(wired, "gatewayd", Settings(upstream="unix:/m/m.sock", network="host")))
+    for path in (found.mattermost.ca_file.parent, found.loop.socket.parent, found.state, found.listen.owner.parent):
+        assert f"dst={path}," in mounted
 
 
 def test_what_a_role_reads_by_its_settings_its_container_shows(wired: Wiring) -> None:

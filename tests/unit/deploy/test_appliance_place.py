@@ -209,3 +209,15 @@ def _may(path: Path, wanted: int, user: ToolUser) -> bool:
     status = path.stat()
     held = acl.of(path) or acl.of_mode(status.st_mode)
     return held.may(wanted, uid=user.uid, groups={user.gid}, owner=status.st_uid, group=status.st_gid)
+
+
+def test_a_secret_is_there_for_its_role_while_it_runs(place: Place) -> None:
+    place.write_secret("gatewayd", "mattermost-token", "t\n")
+    held = place.credentials("gatewayd") / "mattermost-token"
+    assert held.read_text() == "t\n"
+    assert held.stat().st_mode & 0o007 == 0
+    assert held.parent.stat().st_mode & 0o007 == 0
+    assert not place.credentials("loopd").exists()
+    place.forget_secrets()
+    place.forget_secrets()
+    assert list(held.parent.iterdir()) == []

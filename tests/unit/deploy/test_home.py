@@ -26,7 +26,8 @@ def test_nobody_else_may_enter(tmp_path: Path) -> None:
     home.prepare()  # a second start finds everything there
     directories = [path for path in home.path.rglob("*") if path.is_dir() and path.name != "run"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
-    own, roles = {"etc", "log", "sessions", "audit"}, {"infer", "loop-owner", "broker", "admin", "state"}
+    own = {"etc", "log", "sessions", "audit", "gateway"}
+    roles = {"infer", "loop-owner", "loop-gateway", "broker", "admin", "gateway", "gateway-owner", "state"}
     assert {path.name for path in directories} == own | roles | {"model", "launcher"}
 
 
@@ -47,7 +48,7 @@ def test_a_name_that_no_line_can_hold_is_refused_before_anything_is_made(tmp_pat
 
 
 def test_the_longest_path_that_is_let_through_works(tmp_path: Path) -> None:
-    room = MAX_SOCKET_BYTES - len(str(Home(tmp_path).notify_socket("inferproxy"))) - 1
+    room = MAX_SOCKET_BYTES - len(str(Home(tmp_path).gateway_owner_socket)) - 1
     home = Home(tmp_path / ("d" * room))
     home.prepare()
     listener.open_socket(home.loop_socket).close()

@@ -64,3 +64,15 @@ def test_a_break_is_accepted_by_the_first_start_alone() -> None:
     assert part.once == ("--accept-break",)
     assert "--accept-break" not in part.argv
     assert plan.brokerd(HOME).once == ()
+
+
+def test_coming_back_names_mattermost_again() -> None:
+    variables = {"MATTERMOST": "https://chat.example.org", "MATTERMOST_TOKEN": "/a b", "MATTERMOST_CA": None}
+    line = plan.make_chat(Home(plan.STATE), upstream=None, model=None, tools=True, mattermost=variables)
+    assert line == "make chat MATTERMOST=https://chat.example.org MATTERMOST_TOKEN='/a b' SESSION={session}"
+
+
+def test_gatewayd_alone_has_a_network() -> None:
+    assert plan.gatewayd(HOME).network
+    assert not plan.brokerd(HOME).network
+    assert not plan.loopd(HOME).network
