@@ -227,7 +227,7 @@ def _each(parse: Callable[[object], T], untrusted: object) -> tuple[T, ...]:
     for entry in untrusted:
         try:
             found.append(parse(entry))
-        except NotOurs as fault:  # noqa: PERF203  # each entry is judged for itself
+        except NotOurs as fault:  # each entry is judged for itself
             faults.append(fault)
     if faults:
         log.warning("entries of a list skipped count=%d first=%s", len(faults), faults[0])
