@@ -6,6 +6,7 @@ Reads and writes: /etc/boxmaker/install/answers.toml. An option that is given ta
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import tomlkit
@@ -14,7 +15,8 @@ from bxcore import config
 from bxcore.wiring import Wiring
 from deploy.appliance import roleplan
 from deploy.local.refusal import Refusal
-from deploy.quadlet import modelserver, unitfile
+from deploy.quadlet import mattermost, modelserver, unitfile
+from deploy.quadlet.mattermost import Mattermost
 from images import layout
 
 _HEAD = "What deploy/quadlet/install was told; run it again with other options to change this."
@@ -24,20 +26,44 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,30}")
 
 @attrs.frozen(kw_only=True)
 class Answers:
-    """The model server: its address as in inferproxy.toml, its size. Who may use bxctl. What grants may speak of."""
+    """The model server: its address as in inferproxy.toml, its size. Who may use bxctl. What grants may speak of.
+
+    `mattermost`: None where gatewayd is left out.
+    """
 
     upstream: str
     owner: str
     n_ctx: int = 131_072
     slots: int = 2
     grants: tuple[Path, ...] = ()
+    mattermost: Mattermost | None = None
+
+    @property
+    def enabled(self) -> frozenset[str]:
+        """The optional roles that are wanted."""
+        return frozenset() if self.mattermost is None else frozenset({mattermost.ROLE})
 
     @property
     def settings(self) -> roleplan.Settings:
         """The same, as the containers' options depend on it."""
         return roleplan.Settings(
-            upstream=self.upstream, network=modelserver.network(self.upstream), granted=self.grants
-        )
+            upstream=self.upstream, network=modelserver.network(self.upstream), granted=self.grants,
+            outbound=mattermost.network(self.mattermost),
+        )  # fmt: skip
+
+
+@attrs.frozen(kw_only=True)
+class Chat:
+    """What the options say of Mattermost this time; None: as before. `none`: nothing any more."""
+
+    none: bool = False
+    url: str | None = None
+    users: tuple[str, ...] | None = None
+    sealed: bool | None = None
+    authority: bool = False
+
+
+UNSAID = Chat()
 
 
 def path(wiring: Wiring, root: Path) -> Path:
@@ -53,6 +79,7 @@ def joined(
     n_ctx: int | None,
     slots: int | None,
     grants: Sequence[Path] | None,
+    chat: Chat = UNSAID,
 ) -> Answers:
     """Return the options, and for what was not given (None) what was kept. Raises Refusal where one is unknown."""
     before = config.load(kept, Answers) if kept.exists() else None
@@ -65,6 +92,23 @@ def joined(
         n_ctx=base.n_ctx if n_ctx is None else n_ctx,
         slots=base.slots if slots is None else slots,
         grants=base.grants if grants is None else tuple(dict.fromkeys(grants)),
+        mattermost=_joined(base.mattermost, chat),
+    )
+
+
+def _joined(before: Mattermost | None, chat: Chat) -> Mattermost | None:
+    if chat.none:
+        return None
+    if before is None and chat.url is None:
+        if chat != UNSAID:
+            raise Refusal("what is said of Mattermost is of use with --mattermost URL alone")
+        return None
+    base = before or Mattermost(url="", users=())
+    return Mattermost(
+        url=chat.url or base.url,
+        users=base.users if chat.users is None else tuple(dict.fromkeys(chat.users)),
+        sealed=base.sealed if chat.sealed is None else chat.sealed,
+        authority=base.authority or chat.authority,
     )
 
 
@@ -73,8 +117,15 @@ def text(answers: Answers) -> str:
     document = tomlkit.document()
     document.add(tomlkit.comment(_HEAD))
     for name, value in attrs.asdict(answers).items():
-        document.add(name, [str(folder) for folder in value] if name == "grants" else value)
+        if value is not None:
+            document.add(name, _plain(value))
     return tomlkit.dumps(document)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [str(each) for each in value] if isinstance(value, tuple) else value
 
 
 def check(answers: Answers, wiring: Wiring) -> None:

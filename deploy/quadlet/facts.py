@@ -33,9 +33,10 @@ class Accounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What a machine is able to do. `podman` is None where there is none."""
+    """What a machine is able to do. `podman`: None where there is none. `version`: systemd's, 0 if unknown."""
 
     systemd: bool
+    version: int
     controllers: frozenset[str]
     podman: tuple[int, int] | None
     programs: frozenset[str]
@@ -54,6 +55,7 @@ def look() -> Machine:
     """Look at this machine."""
     return Machine(
         systemd=Path("/run/systemd/system").is_dir(),
+        version=_systemd(),
         controllers=frozenset(_content(Path("/sys/fs/cgroup/cgroup.controllers")).split()),
         podman=_podman(),
         programs=frozenset(name for name in PROGRAMS if shutil.which(name)),
@@ -143,15 +145,23 @@ def _content(path: Path) -> str:
 
 
 def _podman() -> tuple[int, int] | None:
+    found = _VERSION.search(_told("podman", "--version"))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _systemd() -> int:
+    found = re.match(r"systemd (\d+)", _told("systemctl", "--version"))
+    return int(found[1]) if found else 0
+
+
+def _told(*argv: str) -> str:
     try:
         told = subprocess.run(
-            ["podman", "--version"],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_COMMAND_SECONDS,
-        )  # fmt: skip
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_COMMAND_SECONDS
+        )
     except FileNotFoundError:
-        return None
-    found = _VERSION.search(told.stdout)
-    return (int(found[1]), int(found[2])) if found else None
+        return ""
+    return told.stdout
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -5,6 +5,8 @@ tags of the images, the way to the model server, granted folders, the owner. Whi
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
 
 from bxcore.wiring import OWNER, Directory, Network, Role, Wiring
 from deploy.appliance import roleplan
@@ -45,23 +47,43 @@ def fixed(wiring: Wiring) -> dict[str, str]:
     }
 
 
-def machine(wiring: Wiring, settings: roleplan.Settings, *, owner: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the files that differ from machine to machine. `tags`: role -> tag of its image."""
+def machine(
+    wiring: Wiring,
+    settings: roleplan.Settings,
+    *,
+    owner: str,
+    tags: Mapping[str, str],
+    credentials: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Return the files that differ from machine to machine.
+
+    `tags`: role -> tag of its image, for the roles that run here. `credentials`: secret -> its encrypted file; what has
+    none there the role finds in its own way.
+    """
     memberships = [f"m {owner} {group}" for group in wiring.owner_groups]
     entries = [_directory(wiring, entry, user=owner) for entry in wiring.directories if entry.user == OWNER]
     return {
         **{
-            f"{_unit_path(role, name)}.d/10-machine.conf": _drop_in(wiring, name, settings, tags[name])
-            for name, role in wiring.roles.items()
+            f"{_unit_path(wiring.roles[name], name)}.d/10-machine.conf": _drop_in(
+                wiring, name, settings, tag, credentials
+            )
+            for name, tag in tags.items()
         },
         **{
             f"/etc/systemd/system/user@{role.uid}.service.d/boxmaker.conf": _wait(wiring, name, settings)
             for name, role in wiring.roles.items()
-            if role.network is Network.UPSTREAM
+            if name in tags and role.network is not Network.NONE
         },
         "/etc/sysusers.d/boxmaker-owner.conf": _joined(_LOCAL, memberships),
         "/etc/tmpfiles.d/boxmaker-owner.conf": _joined(_LOCAL, entries),
     }
+
+
+def of_a_role(wiring: Wiring, name: str) -> tuple[str, ...]:
+    """Return where the files lie that are one role's alone: its units, and when its user's manager starts."""
+    role = wiring.roles[name]
+    unit = _unit_path(role, name)
+    return (unit, f"{unit}.d/10-machine.conf", f"/etc/systemd/system/user@{role.uid}.service.d/boxmaker.conf")
 
 
 def home(wiring: Wiring, user: str) -> str:
@@ -104,13 +126,21 @@ def _role_unit(wiring: Wiring, name: str) -> str:
     )
 
 
-def _drop_in(wiring: Wiring, name: str, settings: roleplan.Settings, tag: str) -> str:
+def _drop_in(wiring: Wiring, name: str, settings: roleplan.Settings, tag: str, credentials: Mapping[str, str]) -> str:
     usual = set(roleplan.options(wiring, name, CLOSED))
     more = [unitfile.line(option) for option in roleplan.options(wiring, name, settings) if option not in usual]
     # A list, to which a drop-in adds: empty it first, or the checked-in "none" stays.
     reset = [("Network", "")] if any(key == "Network" for key, _ in more) else []
-    image = ("Image", f"{wiring.roles[name].image}:{tag}")
-    return unitfile.text(_LOCAL, {"Container": [image, *reset, *more]})
+    role = wiring.roles[name]
+    image = ("Image", f"{role.image}:{tag}")
+    sealed = [(secret, credentials[secret]) for secret in role.secrets if secret in credentials]
+    if not sealed:
+        return unitfile.text(_LOCAL, {"Container": [image, *reset, *more]})
+    # Where the manager of a user puts them: it may mount nothing, and this is a tmpfs of that user's.
+    place = Path(f"/run/user/{role.uid}/credentials/{unit_name(name)}.service")
+    shown = [unitfile.line(option) for option in roleplan.secrets(wiring, name, place)]
+    load = [("LoadCredentialEncrypted", f"{secret}:{unitfile.plain(file)}") for secret, file in sealed]
+    return unitfile.text(_LOCAL, {"Container": [image, *reset, *more, *shown], "Service": load})
 
 
 def _wait(wiring: Wiring, name: str, settings: roleplan.Settings) -> str:

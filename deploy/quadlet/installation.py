@@ -11,9 +11,10 @@ from typing import Protocol
 
 from bxcore.wiring import TOOLS, Wiring
 from deploy.local.plan import ROOT
-from deploy.quadlet import hostfiles, settingsfiles, subids
+from deploy.quadlet import hostfiles, mattermost, settingsfiles, subids
 from deploy.quadlet.answers import Answers
 from deploy.quadlet.answers import text as answers_text
+from deploy.quadlet.mattermost import NOTHING, Brought
 from deploy.quadlet.steps import Account, Delegated, Remove, Run, Step, Write, below
 
 FILES = ROOT / "deploy" / "quadlet" / "files"
@@ -32,7 +33,7 @@ class Built(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """The images of one revision. `tags`: what each role's image is named by."""
+    """The images of one revision, of the roles that run here. `tags`: what each role's image is named by."""
 
     roles: Mapping[str, Built]
     tags: Mapping[str, str]
@@ -52,8 +53,9 @@ def before_users(wiring: Wiring, answers: Answers, images: Images, root: Path) -
     yield Run(argv=("systemd-tmpfiles", "--create", *confs), staged="--root")
 
 
-def settled(wiring: Wiring, answers: Answers, root: Path) -> Iterator[Step]:
+def settled(wiring: Wiring, answers: Answers, root: Path, brought: Brought = NOTHING) -> Iterator[Step]:
     """Yield what is below /etc/boxmaker, but for what the owner has made theirs."""
+    yield from mattermost.steps(wiring, answers.mattermost, brought)
     gids = {**wiring.users, "root": 0}
     modes = {file.path: file for file in wiring.files}
     bodies = {
@@ -70,6 +72,27 @@ def settled(wiring: Wiring, answers: Answers, root: Path) -> Iterator[Step]:
     yield Write(path=str(wiring.at("etc/install/answers.toml")), content=answers_text(answers).encode())
 
 
+def left_out(wiring: Wiring, answers: Answers, root: Path) -> Iterator[Step]:
+    """Yield what ends an optional role that was here and is not wanted any more. What it keeps stays."""
+    for name in set(wiring.roles) - set(wiring.running(answers.enabled)):
+        role = wiring.roles[name]
+        files = [path for path in hostfiles.of_a_role(wiring, name) if below(root, path).exists()]
+        if files:
+            account = accounts(wiring)[name]
+            unit = f"{hostfiles.unit_name(name)}.service"
+            yield Run(argv=(*_SYSTEMCTL, "stop", unit), account=account, may_fail=True)
+            yield from _without_a_manager(account)
+        yield from (Remove(path=path) for path in files)
+        settings = str(wiring.at(role.config))
+        if settingsfiles.is_ours(below(root, settings)):
+            yield Remove(path=settings)
+
+
+def _without_a_manager(account: Account) -> Iterator[Step]:
+    yield Run(argv=("loginctl", "disable-linger", account.name), may_fail=True)
+    yield Run(argv=("systemctl", "stop", f"user@{account.uid}.service"), may_fail=True)
+
+
 def units(wiring: Wiring, answers: Answers, images: Images) -> Iterator[Step]:
     """Yield the units, and the settings of this machine beside them."""
     yield from (step for step in _files(wiring, answers, images) if not _is_declaration(step.path))
@@ -78,7 +101,7 @@ def units(wiring: Wiring, answers: Answers, images: Images) -> Iterator[Step]:
 def loaded(wiring: Wiring, images: Images) -> Iterator[Step]:
     """Yield what gives each user a manager that runs from boot, and its image."""
     yield Run(argv=("systemctl", "daemon-reload"))
-    for account in accounts(wiring).values():
+    for account in (accounts(wiring)[party] for party in (TOOLS, *images.roles)):
         yield Run(argv=("loginctl", "enable-linger", account.name))
         yield Run(argv=("systemctl", "start", f"user@{account.uid}.service"))
         yield Delegated(account=account)
@@ -94,12 +117,15 @@ def loaded(wiring: Wiring, images: Images) -> Iterator[Step]:
     )
 
 
-def started(wiring: Wiring, *, anew: bool) -> Iterator[Step]:
+def started(wiring: Wiring, answers: Answers, *, anew: bool) -> Iterator[Step]:
     """Yield what starts everything. `anew`: what runs is of before, so end it first."""
     socket = f"{wiring.tools.user}.socket"
     yield Run(argv=("systemctl", "--global", "enable", socket), staged="--root")
     verb = "restart" if anew else "start"
+    running = wiring.running(answers.enabled)
     for party, account in accounts(wiring).items():
+        if party != TOOLS and party not in running:
+            continue
         yield Run(argv=(*_SYSTEMCTL, "daemon-reload"), account=account)
         if party == TOOLS:
             yield Run(argv=(*_SYSTEMCTL, "start", socket), account=account)
@@ -123,8 +149,7 @@ def ended(wiring: Wiring) -> Iterator[Step]:
         unit = f"{wiring.tools.user}.socket" if party == TOOLS else f"{hostfiles.unit_name(party)}.service"
         # In order: a role says that it has stopped.
         yield Run(argv=(*_SYSTEMCTL, "stop", unit), account=account, may_fail=True)
-        yield Run(argv=("loginctl", "disable-linger", account.name), may_fail=True)
-        yield Run(argv=("systemctl", "stop", f"user@{account.uid}.service"), may_fail=True)
+        yield from _without_a_manager(account)
     for path in _removed(wiring):
         yield Remove(path=path)
 
@@ -135,7 +160,7 @@ def kept(wiring: Wiring) -> list[str]:
     directories = sorted({str(wiring.at(path)) for role in wiring.roles.values() for path in role.keeps})
     return [
         f"state stays: {', '.join(directories)}",
-        f"settings and grants stay: {wiring.at('etc')}",
+        f"settings and grants stay, and the bot's token where there is one: {wiring.at('etc')}",
         f"their owners stay, with ids for containers: {users}",
         "to remove these too, for ever:",
         f"    rm -r {wiring.at('home')} {wiring.at('etc')}",
@@ -153,9 +178,13 @@ def accounts(wiring: Wiring) -> dict[str, Account]:
 
 
 def _files(wiring: Wiring, answers: Answers, images: Images) -> list[Write]:
+    idle = set(wiring.roles) - set(wiring.running(answers.enabled))
+    of_others = {path for name in idle for path in hostfiles.of_a_role(wiring, name)}
+    checked_in = {f"/{path.relative_to(FILES)}": path.read_text(encoding="utf-8") for path in _checked_in()}
+    credentials = mattermost.credentials(wiring, answers.mattermost)
     made = {
-        **{f"/{path.relative_to(FILES)}": path.read_text(encoding="utf-8") for path in _checked_in()},
-        **hostfiles.machine(wiring, answers.settings, owner=answers.owner, tags=images.tags),
+        **{path: text for path, text in checked_in.items() if path not in of_others},
+        **hostfiles.machine(wiring, answers.settings, owner=answers.owner, tags=images.tags, credentials=credentials),
     }
     return [Write(path=path, content=content.encode()) for path, content in sorted(made.items())]
 

@@ -34,7 +34,7 @@ def faults(upstream: str, wiring: Wiring) -> Iterator[str]:
     """Yield why no unit may lead inferproxy there."""
     directory = roleplan.socket_directory(upstream)
     if directory is None:
-        yield from _of_the_host(urlsplit(upstream).hostname or "")
+        yield from host_faults(urlsplit(upstream).hostname or "")
     elif not is_plain(upstream.removeprefix(roleplan.UNIX)):
         yield 'a socket is named by an absolute path without ".", "..", empty parts, quotes, commas and line breaks'
     else:
@@ -50,7 +50,8 @@ def is_plain(path: str) -> bool:
     return bool(_PATH.fullmatch(path)) and not {".", ".."} & set(path.split("/"))
 
 
-def _of_the_host(host: str) -> Iterator[str]:
+def host_faults(host: str) -> Iterator[str]:
+    """Yield why no role may be led to a server of this name or address."""
     address = _address(host)
     if address is None and (_NUMBER.fullmatch(host) or not _NAME.fullmatch(host)):
         yield f"{host} is neither a name in ASCII nor an address written in full, as 192.0.2.7 or [2001:db8::7]"

@@ -14,11 +14,13 @@ import tomlkit
 
 from bxcore import config
 from bxcore.errors import ConfigError
+from bxcore.settings.gatewayd import GatewaydSettings
 from bxcore.settings.inferproxy import InferproxySettings
 from bxcore.settings.roles import ROLES
 from bxcore.wiring import Wiring
 from deploy.appliance import roleconfigs
 from deploy.local.plan import ROOT
+from deploy.quadlet import mattermost
 from deploy.quadlet.answers import Answers
 
 EXAMPLES = ROOT / "deploy" / "example"
@@ -26,7 +28,10 @@ _MARK = "# Written by deploy/quadlet/install, and written anew until you change 
 
 
 def values(wiring: Wiring, answers: Answers) -> Mapping[str, Mapping[str, Any]]:
-    """Return, for each role, what its example does not say as this host needs it. A dot leads into a table."""
+    """Return, for each role that runs here, what its example does not say as this host needs it.
+
+    A dot leads into a table.
+    """
 
     def at(path: str) -> str:
         return str(wiring.at(path))
@@ -34,11 +39,13 @@ def values(wiring: Wiring, answers: Answers) -> Mapping[str, Mapping[str, Any]]:
     def socket(edge: str) -> str:
         return str(wiring.socket(edge))
 
-    return {
+    chat = answers.mattermost
+    found: dict[str, Mapping[str, Any]] = {
         "inferproxy": {"listen": socket("infer"), "upstream": answers.upstream},
         "loopd": {
             "state": at("home"),
             "listen.owner": socket("loop-owner"),
+            "listen.gateway": socket("loop-gateway"),
             "infer.socket": socket("infer"),
             "broker.socket": socket("broker"),
             "expect.n_ctx": answers.n_ctx,
@@ -46,8 +53,12 @@ def values(wiring: Wiring, answers: Answers) -> Mapping[str, Mapping[str, Any]]:
             "slots.background": min(1, answers.slots - 1),
         },
         # Podman 5's own network; a system that has it need not have slirp4netns.
-        "brokerd": dict(_dotted(tomllib.loads(roleconfigs.brokerd(wiring, egress_network="pasta")))),
+        "brokerd": {
+            **dict(_dotted(tomllib.loads(roleconfigs.brokerd(wiring, egress_network="pasta")))),
+            **({"gateway.socket": socket("gateway")} if chat is not None else {}),
+        },
     }
+    return found if chat is None else {**found, mattermost.ROLE: mattermost.values(wiring, chat)}
 
 
 def text(role: str, changed: Mapping[str, Any]) -> str:
@@ -57,7 +68,7 @@ def text(role: str, changed: Mapping[str, Any]) -> str:
         *tables, key = dotted.split(".")
         table: Any = document
         for name in tables:
-            table = table[name]
+            table = table.setdefault(name, tomlkit.table())
         table[key] = value
     body = tomlkit.dumps(document)
     return f"{_MARK}[{_hash(body)}]\n{body}"
@@ -83,6 +94,9 @@ def faults(path: Path, role: str, answers: Answers) -> Iterator[str]:
     except ConfigError as fault:
         yield fault.detail
         return
+    chat = answers.mattermost
+    if isinstance(settings, GatewaydSettings) and chat is not None and settings.mattermost.url != chat.url:
+        yield f"{path}: its server is {settings.mattermost.url}, and the installer was told {chat.url}: write one"
     if isinstance(settings, InferproxySettings) and settings.upstream != answers.upstream:
         yield f"{path}: its upstream is {settings.upstream}, and the installer was told {answers.upstream}: write one"
 

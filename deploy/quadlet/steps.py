@@ -17,7 +17,7 @@ from typing import Protocol
 
 from deploy.local.refusal import Refusal
 
-_PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHOWN_LINES = 5
 
 
@@ -37,7 +37,7 @@ class Account:
             "DBUS_SESSION_BUS_ADDRESS": f"unix:path={runtime}/bus",
             "HOME": self.home,
             "LANG": "C.UTF-8",
-            "PATH": _PROGRAMS,
+            "PATH": PROGRAMS,
             "XDG_RUNTIME_DIR": runtime,
         }
 
@@ -57,12 +57,13 @@ class Step(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Write:
-    """A file of root's, whole or not at all. `gid`: who else may read it, where the mode says so."""
+    """A file, whole or not at all; root's, or of `uid`. `gid`: who else may read it, where the mode says so."""
 
     path: str
     content: bytes
     mode: int = 0o644
     gid: int = 0
+    uid: int = 0
 
     def needed(self, root: Path) -> bool:
         there = below(root, self.path)
@@ -70,7 +71,7 @@ class Write:
 
     def _is(self, there: Path) -> bool:
         status = there.stat()
-        owned = os.geteuid() != 0 or (status.st_uid, status.st_gid) == (0, self.gid)
+        owned = os.geteuid() != 0 or (status.st_uid, status.st_gid) == (self.uid, self.gid)
         return owned and stat.S_IMODE(status.st_mode) == self.mode and there.read_bytes() == self.content
 
     def told(self) -> str:
@@ -81,9 +82,11 @@ class Write:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}.unfinished")
         unfinished.unlink(missing_ok=True)
+        # Closed until it is whole and its owner's: it may be a secret.
+        unfinished.touch(mode=0o600, exist_ok=False)
         unfinished.write_bytes(self.content)
         if os.geteuid() == 0:
-            os.chown(unfinished, 0, self.gid)
+            os.chown(unfinished, self.uid, self.gid)
         unfinished.chmod(self.mode)
         unfinished.replace(path)
 
@@ -169,7 +172,7 @@ class Run:
             raise Refusal(f"{self.told()}: it failed with exit code {ended.returncode}\n{said}")
 
     def _run(self, argv: list[str]) -> "subprocess.CompletedProcess[str]":
-        environment = {"LANG": "C.UTF-8", "PATH": _PROGRAMS}
+        environment = {"LANG": "C.UTF-8", "PATH": PROGRAMS}
         if self.account:
             number = str(self.account.uid)
             argv = ["setpriv", f"--reuid={number}", f"--regid={number}", "--clear-groups", "--", *argv]

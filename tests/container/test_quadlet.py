@@ -29,9 +29,14 @@ ANALYZE = shutil.which("systemd-analyze")
 
 SETTINGS = {
     "a server on a network": roleplan.Settings(
-        upstream="http://model.example.com:8080", network="pasta", granted=(Path("/srv/notes"), Path("/srv/Bücher"))
+        upstream="http://model.example.com:8080",
+        network="pasta",
+        granted=(Path("/srv/notes"), Path("/srv/Bücher")),
+        outbound="pasta",
     ),
-    "a server on this machine": roleplan.Settings(upstream="http://127.0.0.1:8080", network="pasta:-T,8080"),
+    "a server on this machine": roleplan.Settings(
+        upstream="http://127.0.0.1:8080", network="pasta:-T,8080", outbound="pasta:-T,8065"
+    ),
     "a server on a socket": roleplan.Settings(upstream="unix:/srv/model/model.sock", network="pasta"),
 }
 

@@ -149,8 +149,26 @@ def test_inv_1_loopd_has_no_network_no_secret_and_no_grant() -> None:
     assert "etc/grants" not in mounted("loopd")
 
 
-def test_only_who_reaches_the_model_server_has_a_network() -> None:
-    assert [name for name, role in WIRED.roles.items() if role.network is not Network.NONE] == ["inferproxy"]
+def test_only_who_reaches_the_model_server_or_the_chat_server_has_a_network() -> None:
+    networks = {name: role.network for name, role in WIRED.roles.items() if role.network is not Network.NONE}
+    assert networks == {"inferproxy": Network.UPSTREAM, "gatewayd": Network.OUTBOUND}
+
+
+def test_only_who_speaks_to_the_chat_server_has_a_secret_and_it_may_be_left_out() -> None:
+    assert {name: role.secrets for name, role in WIRED.roles.items() if role.secrets} == {
+        "gatewayd": ("mattermost-token",)
+    }
+    assert set(WIRED.roles) - set(WIRED.running(())) == {"gatewayd"}
+    assert WIRED.running({"gatewayd"}) == WIRED.roles
+
+
+def test_a_role_that_may_be_left_out_leaves_the_users_and_directories_as_they_are() -> None:
+    """Whoever is joined to it by a socket mounts the directory whether or not it runs."""
+    role = WIRED.roles["gatewayd"]
+    assert role.user in WIRED.users
+    made = {one.path for one in WIRED.directories}
+    assert {edge.directory for edge in WIRED.edges if "gatewayd" in (edge.listener, edge.client)} <= made
+    assert {*role.keeps, "etc/gatewayd"} <= made
 
 
 def test_every_directory_that_is_mounted_or_stored_in_is_made_parents_first() -> None:
@@ -182,4 +200,4 @@ def test_nobody_else_may_enter_what_is_somebodys() -> None:
 
 
 def test_owners_are_who_may_call_a_role_as_a_person() -> None:
-    assert set(WIRED.owner_groups) == {"bx-loop-owner", "bx-admin"}
+    assert set(WIRED.owner_groups) == {"bx-loop-owner", "bx-admin", "bx-gateway-owner"}

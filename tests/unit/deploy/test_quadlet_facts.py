@@ -16,6 +16,7 @@ from tests.structure import sources
 WIRING = wiring_file.load(sources.ROOT / "nix" / "roles.json")
 GOOD = Machine(
     systemd=True,
+    version=257,
     controllers=frozenset({"cpu", "memory", "pids"}),
     podman=(5, 4),
     programs=frozenset(facts.PROGRAMS),
@@ -47,7 +48,7 @@ def test_a_machine_that_lacks_something_is_refused_in_words(lack: dict[str, obje
 
 
 def test_every_lack_is_said_at_once() -> None:
-    nothing = Machine(systemd=False, controllers=frozenset(), podman=None, programs=frozenset())
+    nothing = Machine(systemd=False, version=0, controllers=frozenset(), podman=None, programs=frozenset())
     assert len(list(facts.unable(nothing))) == 4
 
 

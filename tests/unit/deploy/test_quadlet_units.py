@@ -14,7 +14,10 @@ from tests.structure import sources
 
 WIRING = wiring_file.load(sources.ROOT / "nix" / "roles.json")
 SETTINGS = roleplan.Settings(
-    upstream="http://model.example.com:8080", network="pasta", granted=(Path("/srv/notes"), Path("/srv/photos"))
+    upstream="http://model.example.com:8080",
+    network="pasta",
+    granted=(Path("/srv/notes"), Path("/srv/photos")),
+    outbound="pasta",
 )
 
 
@@ -94,8 +97,10 @@ def test_only_what_has_a_network_waits_for_one() -> None:
     for role in WIRING.roles:
         assert unit(role)["Quadlet"] == {"DefaultDependencies": ["false"]}
     online = ["network-online.target"]
-    assert waits(SETTINGS) == {"user@641.service.d": {"Wants": online, "After": online}}
-    assert waits(roleplan.Settings(upstream="unix:/srv/m/m.sock", network="pasta")) == {"user@641.service.d": {}}
+    wait = {"Wants": online, "After": online}
+    assert waits(SETTINGS) == {"user@641.service.d": wait, "user@644.service.d": wait}
+    on_a_socket = roleplan.Settings(upstream="unix:/srv/m/m.sock", network="pasta", outbound="pasta")
+    assert waits(on_a_socket) == {"user@641.service.d": {}, "user@644.service.d": wait}
 
 
 def test_the_socket_of_the_tools_podman_is_brokerds_alone() -> None:
@@ -140,9 +145,34 @@ def test_only_brokerd_sees_granted_folders() -> None:
     assert len(added["brokerd"]["Mount"]) == len(SETTINGS.granted)
 
 
+def test_a_role_that_is_left_out_has_no_file_of_this_machine() -> None:
+    tags = dict.fromkeys(WIRING.running(()), "")
+    made = hostfiles.machine(WIRING, SETTINGS, owner="alice", tags=tags)
+    assert not [path for path in made if "644" in path]
+
+
+def test_a_secret_reaches_its_role_as_a_credential_of_its_users_systemd() -> None:
+    sealed = "/etc/boxmaker/gatewayd/mattermost-token.cred"
+    tags = dict.fromkeys(WIRING.roles, "")
+    made = hostfiles.machine(WIRING, SETTINGS, owner="alice", tags=tags, credentials={"mattermost-token": sealed})
+    texts = {path: text for path, text in made.items() if "mattermost-token" in text}
+    (path,) = texts
+    assert path == "/etc/containers/systemd/users/644/bx-gatewayd.container.d/10-machine.conf"
+    unit_of_it = sections(texts[path])
+    assert unit_of_it["Service"] == {"LoadCredentialEncrypted": [f"mattermost-token:{sealed}"]}
+    place = Path("/run/user/644/credentials/bx-gatewayd.service")
+    assert set(roleplan.secrets(WIRING, "gatewayd", place)) <= options(unit_of_it["Container"])
+
+
+def test_only_a_role_with_secrets_is_shown_some() -> None:
+    shown = {name for name in WIRING.roles if roleplan.secrets(WIRING, name, Path("/run/x"))}
+    assert shown == {"gatewayd"}
+
+
 def test_the_owner_enters_what_the_wiring_lets_a_person_enter() -> None:
     made = hostfiles.machine(WIRING, SETTINGS, owner="alice", tags=dict.fromkeys(WIRING.roles, ""))
-    assert made["/etc/sysusers.d/boxmaker-owner.conf"].splitlines()[1:] == ["m alice bx-admin", "m alice bx-loop-owner"]
+    members = ["m alice bx-admin", "m alice bx-gateway-owner", "m alice bx-loop-owner"]
+    assert made["/etc/sysusers.d/boxmaker-owner.conf"].splitlines()[1:] == members
     assert made["/etc/tmpfiles.d/boxmaker-owner.conf"].splitlines()[1:] == [
         "d /etc/boxmaker/grants 2750 alice bx-brokerd -"
     ]
@@ -173,10 +203,10 @@ def test_an_option_has_its_key_or_stays_an_option(option: str, line: tuple[str, 
 def test_a_new_role_is_one_row_of_data() -> None:
     value = json.loads((sources.ROOT / "nix" / "roles.json").read_text(encoding="utf-8"))
     value["roles"]["newd"] = {
-        **value["roles"]["loopd"], "user": "bx-newd", "uid": 644, "capabilities": ["NET_BIND_SERVICE"],
+        **value["roles"]["loopd"], "user": "bx-newd", "uid": 649, "capabilities": ["NET_BIND_SERVICE"],
         "image": "localhost/boxmaker/newd", "config": "etc/newd.toml", "storage": "home/containers/newd",
     }  # fmt: skip
     made = hostfiles.fixed(wiring_file.read(json.dumps(value).encode()))
-    container = sections(made["/etc/containers/systemd/users/644/bx-newd.container"])["Container"]
+    container = sections(made["/etc/containers/systemd/users/649/bx-newd.container"])["Container"]
     assert container["AddCapability"] == ["NET_BIND_SERVICE"]
-    assert 'u bx-newd 644 "Boxmaker" /var/lib/boxmaker/containers/newd' in made["/etc/sysusers.d/boxmaker.conf"]
+    assert 'u bx-newd 649 "Boxmaker" /var/lib/boxmaker/containers/newd' in made["/etc/sysusers.d/boxmaker.conf"]
