@@ -54,7 +54,7 @@ demo: ## what does it do for me? a short story through real containers, with a s
 	@exec $(BIN)/python deploy/local/demo.py
 
 test: ## is it right? everything that can run here
-	@$(SETUP) model appliance
+	@$(SETUP) model appliance node
 ifdef TESTS
 	@exec $(PYTEST) $(TESTS)
 else

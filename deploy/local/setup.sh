@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Make what a checkout needs to run, on a Debian machine where nothing was prepared.
 #
-#     deploy/local/setup.sh [model] [podman | podman?] [appliance] [gate]
+#     deploy/local/setup.sh [model] [podman | podman?] [appliance] [node] [gate]
 #
 # Always: app, .state/venv from poetry.lock.  model: .state/model-venv with llama.cpp and a small
 # model.  podman: what tools run in, and the user they run as; podman?: the same where it can be had, and a
-# word about it where not.  appliance: podman, and as root a user for each role.  gate: Nix, for evaluating the flake.
+# word about it where not.  appliance: podman, and as root a user for each role.  node: .state/npm
+# with Mattermost's own client, which the tests run.  gate: Nix, for evaluating the flake.
 # Every download is checked against a hash written in this repository; Debian's packages are checked
 # by apt. Nothing is compiled.
 # Writes: .state/ and, through apt, Debian packages that are missing; as root also the user
@@ -21,6 +22,8 @@ state=$root/.state
 log=$state/log/setup.log
 venv=$state/venv
 model_venv=$state/model-venv
+npm=$state/npm
+npm_lock=tests/contract/mattermost # package.json and package-lock.json
 tool_user=boxmaker-tools # deploy/local/tooluser.py knows the name too
 exec </dev/null
 # An interpreter must find its own library and nothing of the caller's.
@@ -47,6 +50,11 @@ fingerprint() {
 app_fingerprint() { fingerprint "$venv" poetry.lock deploy/local/requirements.py; }
 model_fingerprint() { fingerprint "$model_venv" deploy/local/model-requirements.txt; }
 
+node_fingerprint() {
+    printf '1 %s\n' "$root"
+    sha256sum "$npm_lock"/package.json "$npm_lock"/package-lock.json
+}
+
 stamped() { [[ -x $1/bin/python && -f $1/stamp && $(<"$1/stamp") == "$2" ]]; }
 
 ready() {
@@ -56,6 +64,7 @@ ready() {
         bxctl) [[ -x $venv/bin/bxctl && $(<"$venv/bin/bxctl") == "$(bxctl_script)" ]] ;;
         podman) [[ -z $(podman_packages) ]] && has_range "$(container_user)" ;;
         appliance) ready podman && command -v setfacl >/dev/null && [[ -z $(missing_groups)$(missing_users) ]] ;;
+        node) node_works && [[ -f $npm/stamp && $(<"$npm/stamp") == "$(node_fingerprint)" ]] ;;
         gate) command -v nix >/dev/null && command -v nix-instantiate >/dev/null && command -v git >/dev/null ;;
     esac
 }
@@ -91,6 +100,9 @@ podman_packages() {
     [[ -s /etc/ssl/certs/ca-certificates.crt ]] || echo ca-certificates
 }
 
+# Below 18 there is no fetch, which the client is written for.
+node_works() { command -v node >/dev/null && node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)'; }
+
 missing_packages() {
     local part
     for part in "$@"; do
@@ -101,6 +113,10 @@ missing_packages() {
             appliance)
                 podman_packages
                 command -v setfacl >/dev/null || echo acl
+                ;;
+            node)
+                command -v node >/dev/null || echo nodejs
+                command -v npm >/dev/null || echo npm
                 ;;
             gate)
                 command -v nix >/dev/null || echo nix-bin
@@ -221,6 +237,18 @@ make_model() {
     model_fingerprint >"$model_venv/stamp"
 }
 
+# npm checks every package against the hash in the lock, which names no place to get it from: a user's npm
+# configuration does. No script of a package runs.
+make_node() {
+    node_works || fail "the node on the PATH is $(node --version 2>&1); the client needs 18 or later"
+    rm -rf "$npm"
+    mkdir -p "$npm"
+    cp "$npm_lock"/package.json "$npm_lock"/package-lock.json "$npm/"
+    step "installing the locked JavaScript packages" \
+        npm ci --prefix "$npm" --cache "$npm/cache" --ignore-scripts --no-audit --no-fund --no-update-notifier
+    node_fingerprint >"$npm/stamp"
+}
+
 # --- the user of the tool containers -----------------------------------------------------------
 
 # Whoever holds a user's Podman holds the user. Root has one made that owns nothing else; anybody
@@ -338,8 +366,8 @@ refuse_another_users() {
 main() {
     local wanted=() wished=() stale packages extra=() part
     for part in "$@"; do
-        [[ $part =~ ^(app|bxctl|model|podman\??|appliance|gate)$ ]] ||
-            fail "there is no part called '$part'; the parts are model, podman, podman?, appliance and gate"
+        [[ $part =~ ^(app|bxctl|model|podman\??|appliance|node|gate)$ ]] ||
+            fail "there is no part called '$part'; the parts are model, podman, podman?, appliance, node and gate"
         if [[ $part == *\? ]]; then wished+=("${part%\?}"); else wanted+=("$part"); fi
     done
     refuse_another_users
