@@ -147,6 +147,7 @@ class Asking:
     channel: MattermostId
     root: MattermostId | None
     message: str
+    made: Timestamp
 
 
 @attrs.frozen(kw_only=True)

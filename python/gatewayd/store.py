@@ -85,18 +85,27 @@ class Store:
             )
             return tuple(one.post for one in new)
 
-    def old(self) -> tuple[Old, ...]:
-        """Return the posts that their authors are still to be told of, oldest first."""
-        rows = self._file.read(f"SELECT {_COLUMNS}, edited FROM posts WHERE state = 'old' ORDER BY create_at, id")  # noqa: S608
-        return tuple(Old(post=_incoming(row[:-1]), edited=bool(row[-1])) for row in rows)
+    def old_authors(self) -> Mapping[MattermostId, int]:
+        """Return who is still to be told of posts, and of how many."""
+        rows = self._file.read("SELECT user, count(*) FROM posts WHERE state = 'old' GROUP BY user ORDER BY user")
+        return {MattermostId(user): count for user, count in rows}
 
-    def list_old(self, posts: Sequence[MattermostId], outgoing: Sequence[Outgoing]) -> None:
-        """Keep the lists that authors get, and note that these posts are in them, in one step."""
-        now = self._clock.now_ms()
+    def old(self, user: MattermostId, limit: int) -> tuple[Old, ...]:
+        """Return the newest posts that their author is still to be told of, in order."""
+        rows = self._file.read(
+            f"SELECT {_COLUMNS}, edited FROM posts WHERE state = 'old' AND user = ?"  # noqa: S608 - no value is in it
+            " ORDER BY create_at DESC, id DESC LIMIT ?",
+            user,
+            limit,
+        )
+        return tuple(Old(post=_incoming(row[:-1]), edited=bool(row[-1])) for row in reversed(rows))
+
+    def list_old(self, user: MattermostId, outgoing: Sequence[Outgoing]) -> None:
+        """Keep the list that an author gets of all that is `old`, and note that it was told, in one step."""
         with self._file.writing() as database:
-            database.executemany(
-                "UPDATE posts SET state = 'listed', text = '', changed = ? WHERE id = ? AND state = 'old'",
-                [(now, post) for post in posts],
+            database.execute(
+                "UPDATE posts SET state = 'listed', text = '', changed = ? WHERE user = ? AND state = 'old'",
+                (self._clock.now_ms(), user),
             )
             self._add(database, outgoing)
 
@@ -303,8 +312,8 @@ class Store:
     def question_asking(self, asking: Asking) -> None:
         """Note, before the server is asked, that from now on a post that looks answerable may be there."""
         with self._file.writing() as database:
-            values = (asking.key, asking.id, asking.channel, asking.root, asking.message)
-            database.execute("INSERT OR REPLACE INTO asking VALUES (?, ?, ?, ?, ?)", values)
+            values = (asking.key, asking.id, asking.channel, asking.root, asking.message, asking.made)
+            database.execute("INSERT OR REPLACE INTO asking VALUES (?, ?, ?, ?, ?, ?)", values)
 
     def question_never(self, key: str) -> None:
         """The post of an `asking` is not there."""
@@ -313,7 +322,7 @@ class Store:
 
     def asking(self) -> tuple[Asking, ...]:
         """Return what was begun, and nobody knows whether it was made."""
-        rows = self._file.read("SELECT key, id, channel, root, message FROM asking ORDER BY id, key")
+        rows = self._file.read("SELECT key, id, channel, root, message, made FROM asking ORDER BY id, key")
         return tuple(
             Asking(
                 key=key,
@@ -321,8 +330,9 @@ class Store:
                 channel=MattermostId(channel),
                 root=MattermostId(root) if root else None,
                 message=message,
+                made=Timestamp(made),
             )
-            for key, number, channel, root, message in rows
+            for key, number, channel, root, message, made in rows
         )
 
     def question_posted(self, question: Question, key: str = "") -> None:

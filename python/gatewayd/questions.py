@@ -1,0 +1,326 @@
+"""brokerd's open questions in Mattermost: posted, answered by an approver, and told how they ended.
+
+Invariant: of all answers the first one that an approver gave, in the question's own thread, after it could be read,
+goes to brokerd, and no other changes anything; what is said of an end is what brokerd said. Threads: one worker of
+gateway.sock for each question, whoever carries out commands, and the marking one; the table is under one lock, never
+held while calling out. Writes: notes to be posted, in the store. Specified in docs/protocol.md, "gateway.sock".
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+import attrs
+
+from bxcore import logs
+from bxcore.ids import MattermostId
+from bxcore.server import Handler, PeerGone, Request
+from bxcore.wire.admin import ApprovalEnding
+from bxcore.wire.approvals import ApprovalClosed, ApprovalNoted, ApprovalOpen, ApprovalPosted, ApprovalReply
+from bxcore.wire.control import ErrorCode, WireFault
+from gatewayd import markdown
+from gatewayd.commands import Approve, Deny
+from gatewayd.entries import Asking, Incoming, Outgoing
+from gatewayd.questionposts import Made, Marking, Posting, World
+
+LOOK_MS = 500
+"""How often a worker looks whether brokerd is still there."""
+
+UNTOLD_MS = 30_000
+"""brokerd says what came of an answer within milliseconds; after this long it is not going to."""
+
+LONGEST_REASON = 300
+RESTARTED = "Closed: this gateway was restarted. If the question is still open, it is asked again below."
+
+log = logs.get("questions")
+
+
+class State(Enum):
+    """POSTING: not all of it can be read. ANSWERED: an answer is with brokerd. OVER: nothing can be answered."""
+
+    POSTING = "posting"
+    OPEN = "open"
+    ANSWERED = "answered"
+    OVER = "over"
+
+
+MOVES: Mapping[State, frozenset[State]] = {
+    State.POSTING: frozenset({State.OPEN, State.OVER}),
+    State.OPEN: frozenset({State.ANSWERED, State.OVER}),
+    State.ANSWERED: frozenset({State.OVER}),
+    State.OVER: frozenset(),
+}
+
+
+@attrs.frozen(kw_only=True)
+class Ended:
+    """What is said of an end: `headline` on the post itself, `note` in its thread."""
+
+    headline: str
+    note: str
+
+
+WITHDRAWN = Ended(
+    headline="Withdrawn: it can no longer be answered here.",
+    note="withdrawn: it can no longer be answered here. Where it is still open, `bxctl approvals` shows it.",
+)
+UNTOLD = Ended(
+    headline="Closed: an answer was given, and brokerd did not say what came of it.",
+    note="an answer was given, and brokerd left before it said what came of it. `bxctl audit show` tells.",
+)
+
+_ENDINGS: Mapping[ApprovalEnding, tuple[str, str]] = {
+    ApprovalEnding.APPROVED: ("Approved.", "approved; the call runs once"),
+    ApprovalEnding.REFUSED: ("Refused.", "refused; nothing runs"),
+    ApprovalEnding.EXPIRED: ("Expired: nobody answered in time.", "expired: nobody answered in time; nothing runs"),
+    ApprovalEnding.VOID: ("Withdrawn.", "withdrawn, since whoever asked has gone; nothing runs"),
+    ApprovalEnding.DENIED_NOW: ("Denied after all.", "denied after all; nothing runs"),
+    ApprovalEnding.CHANGED: (
+        "Not as shown any more.",
+        "what it would do changed while it was being asked about; nothing runs",
+    ),
+    ApprovalEnding.NOT_PENDING: (
+        "Answered elsewhere first.",
+        "answered elsewhere first; the answer that was given here came too late and changed nothing",
+    ),
+}
+
+
+def ended(message: ApprovalClosed) -> Ended:
+    """Return what is said of an end. `detail` may hold anybody's words."""
+    headline, note = _ENDINGS[message.ending]
+    why = f" ({markdown.quote(message.detail)})" if message.detail else ""
+    return Ended(headline=headline, note=f"{note}{why}.")
+
+
+class _Asked:
+    """A question of brokerd. Everything but `changed` is under the lock of Questions."""
+
+    def __init__(self, opened: ApprovalOpen) -> None:
+        self.opened = opened
+        self.state = State.POSTING
+        self.made: Made | None = None
+        self.reply: ApprovalReply | None = None
+        self.ended = WITHDRAWN
+        self.changed = threading.Event()
+        """Set when there is something for the worker: an answer, or the end."""
+
+    def move(self, to: State) -> bool:
+        """Move on, and say whether that may be."""
+        if to not in MOVES[self.state]:
+            return False
+        self.state = to
+        return True
+
+
+class Questions:
+    """All of them. `on_outgoing` is told when the store has a post to be made."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        approvers: tuple[MattermostId, ...],
+        on_outgoing: Callable[[], None],
+        look_ms: int = LOOK_MS,
+        untold_ms: int = UNTOLD_MS,
+    ) -> None:
+        self._store = world.store
+        self._approvers = approvers
+        self._on_outgoing = on_outgoing
+        self._look_ms = look_ms
+        self._untold_ms = untold_ms
+        self._posting = Posting(world, approver=approvers[0])
+        self._marking = Marking(world)
+        self._lock = threading.Lock()
+        self._table: dict[int, _Asked] = {}
+        self._stopping = threading.Event()
+        self._clean = threading.Event()
+        """Set when nothing of an earlier run looks answerable any more."""
+
+    def start(self) -> None:
+        """Mark what an earlier run left, before anything new is posted."""
+        for question in self._store.questions():
+            self._marking.mark(question, RESTARTED)
+        for asking in self._store.asking():
+            self._marking.resolve(asking, RESTARTED)
+        self._marking.put(lambda _: self._clean.set())
+        self._marking.start()
+
+    def stop(self) -> None:
+        """Let the workers go; brokerd asks again when we are back."""
+        self._stopping.set()
+        with self._lock:
+            waiting = list(self._table.values())
+        for asked in waiting:
+            asked.changed.set()
+        self._posting.stop()
+        self._marking.stop()
+
+    def join(self, milliseconds: int) -> bool:
+        return self._marking.join(milliseconds)
+
+    def open_count(self) -> int:
+        """Return how many questions can be answered now."""
+        with self._lock:
+            return sum(asked.state is State.OPEN and asked.opened.answerable for asked in self._table.values())
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Return what gateway.sock understands."""
+        return {ApprovalOpen: self._open, ApprovalClosed: self._closed}
+
+    # -- gateway.sock ---------------------------------------------------------------------------
+
+    def _open(self, request: Request) -> None:
+        opened = request.message
+        assert isinstance(opened, ApprovalOpen)
+        asked = _Asked(opened)
+        self._enter(asked)
+        try:
+            if self._posted(asked, request):
+                self._await(asked, request)
+        except PeerGone:
+            self._end(asked, UNTOLD if asked.reply is not None else WITHDRAWN)
+            raise
+        except Exception:
+            self._end(asked, WITHDRAWN)
+            raise
+        if not request.answered and not request.peer_left():
+            detail = "gatewayd stops" if self._stopping.is_set() else "the question is closed"
+            request.answer(WireFault(code=ErrorCode.NOT_READY, detail=detail), final=True)
+
+    def _enter(self, asked: _Asked) -> None:
+        with self._lock:
+            before = self._table.get(asked.opened.id)
+        if before is not None:  # its connection broke, and that was not noticed yet
+            self._end(before, WITHDRAWN)
+        with self._lock:
+            self._table[asked.opened.id] = asked
+        log.info("question id=%d session=%s parts=%d", asked.opened.id, asked.opened.session, len(asked.opened.parts))
+
+    def _posted(self, asked: _Asked, request: Request) -> bool:
+        """Post the question; say whether it can be answered now."""
+
+        def wait(milliseconds: int) -> bool:
+            return self._gone(asked, request, milliseconds)
+
+        def unknown(asking: Asking) -> None:
+            self._marking.resolve(asking, asked.ended.headline)
+
+        while not self._clean.is_set():
+            if wait(self._look_ms):
+                break
+        made = None if wait(0) else self._posting.make(asked.opened, wait=wait, unknown=unknown)
+        with self._lock:
+            asked.made = made
+            is_open = made is not None and asked.move(State.OPEN)
+        if made is not None and not is_open:
+            self._tell(made, asked.ended)
+        if is_open and made is not None:
+            log.info("question posted id=%d post=%s", asked.opened.id, made.question.post)
+            request.answer(ApprovalPosted(post=made.question.post), final=False)
+        elif request.peer_left():
+            self._end(asked, WITHDRAWN)
+        return is_open
+
+    def _await(self, asked: _Asked, request: Request) -> None:
+        """Wait for the answer and pass it on; returns too where the question ended otherwise, or we stop."""
+        while not self._gone(asked, request, self._look_ms):
+            pass
+        with self._lock:
+            reply = asked.reply if asked.state is State.ANSWERED else None
+        if reply is not None and not self._stopping.is_set():
+            self._marking.put(lambda _: self._end(asked, UNTOLD), in_ms=self._untold_ms)
+            request.answer(reply, final=True)
+        elif not self._stopping.is_set() and request.peer_left():
+            self._end(asked, WITHDRAWN)
+
+    def _gone(self, asked: _Asked, request: Request, milliseconds: int) -> bool:
+        """Wait so long; say whether there is nothing to wait for: an answer, an end, nobody who asks, our own stop."""
+        while milliseconds > 0 and not asked.changed.wait(min(milliseconds, self._look_ms) / 1000):
+            milliseconds -= self._look_ms
+            if request.peer_left():
+                return True
+        return asked.changed.is_set() or self._stopping.is_set() or request.peer_left()
+
+    def _closed(self, request: Request) -> None:
+        message = request.message
+        assert isinstance(message, ApprovalClosed)
+        with self._lock:
+            asked = self._table.get(message.id)
+        if asked is not None:
+            log.info("question closed id=%d ending=%s", message.id, message.ending.value)
+            self._end(asked, ended(message))
+        request.answer(ApprovalNoted(), final=True)
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _end(self, asked: _Asked, ended: Ended) -> None:
+        """End a question once, and say so where it was asked; the second end of one is not said."""
+        with self._lock:
+            if not asked.move(State.OVER):
+                return
+            asked.ended = ended
+            made = asked.made
+            if self._table.get(asked.opened.id) is asked:
+                del self._table[asked.opened.id]
+        asked.changed.set()
+        if made is not None:
+            self._tell(made, ended)
+
+    def _tell(self, made: Made, ended: Ended) -> None:
+        """Say how it ended in the thread, and mark the post."""
+        question = made.question
+        self._marking.mark(question, ended.headline)
+        note = Outgoing(
+            key=f"closed:{question.post}",
+            channel=question.channel,
+            root=made.thread,
+            message=f"Approval {question.id}: {ended.note}",
+        )
+        self._store.add([note])
+        self._on_outgoing()
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def answer(self, incoming: Incoming, command: Approve | Deny) -> str | None:
+        """Take an answer from a post; return what is said against it, None where it is on its way to brokerd."""
+        if incoming.user not in self._approvers:
+            return "You may not answer approvals."
+        reason = _one_line(command.reason) if isinstance(command, Deny) else None
+        reply = ApprovalReply(
+            approve=isinstance(command, Approve), approver=incoming.user, post=incoming.id, reason=reason
+        )
+        with self._lock:
+            asked = self._table.get(command.id)
+            refusal = _refusal(asked, incoming, command.id)
+            if asked is not None and refusal is None:
+                asked.move(State.ANSWERED)
+                asked.reply = reply
+        if asked is None or refusal is not None:
+            log.info("answer refused id=%d post=%s", command.id, incoming.id)
+            return refusal
+        log.info("question answered id=%d post=%s", command.id, incoming.id)
+        asked.changed.set()
+        return None
+
+
+def _refusal(asked: _Asked | None, incoming: Incoming, number: int) -> str | None:
+    """Return why a post does not answer the question."""
+    if asked is None or asked.state is State.OVER:
+        return f"No approval {number} is open here: it was answered, it lapsed, or there never was one."
+    made = asked.made
+    if made is not None and incoming.thread != made.thread:
+        return f"Approval {number} can only be answered in the thread where it was asked."
+    if asked.state is State.ANSWERED:
+        return f"Approval {number} was answered a moment ago; the first answer counts."
+    if made is None or incoming.create_at < made.create_at:
+        return f"You wrote that before approval {number} could be read here. Read it, and answer again."
+    if not asked.opened.answerable:
+        return f"Approval {number} is too long to be answered here: `bxctl approve {number}` shows all of it."
+    return None
+
+
+def _one_line(reason: str | None) -> str | None:
+    words = " ".join((reason or "").split())
+    return words[:LONGEST_REASON] or None
