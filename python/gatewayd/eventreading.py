@@ -30,10 +30,6 @@ class Position:
     next_seq: int
 
 
-class SessionForgotten(MattermostUnclear):
-    """The server holds the connection open and has forgotten whose it is: it would stay silent for ever."""
-
-
 class Skipped:
     """Which kinds of events could not be read: each is logged once. The names are the server's, hence the bound."""
 
@@ -50,7 +46,10 @@ class Skipped:
 
 
 class EventReading:
-    """Reads a stream. `resume` is what the server was asked to go on from."""
+    """Reads a stream. `resume` is what the server was asked to go on from.
+
+    `opened`: it said that it is the bot's. `forgotten`: it said that it is nobody's, and would stay silent for ever.
+    """
 
     def __init__(
         self,
@@ -72,6 +71,7 @@ class EventReading:
         self._pings = self._answered = 0
         self.user = user
         self.opened = False
+        self.forgotten = False
 
     @property
     def position(self) -> Position | None:
@@ -130,7 +130,8 @@ class EventReading:
 
     def _replied(self, reply: Reply) -> None:
         if not reply.ok:
-            raise SessionForgotten("event stream: the server does not know this connection's session any more")
+            self.forgotten = True
+            raise MattermostUnclear("event stream: the server does not know any more whose it is")
         self._answered = max(self._answered, reply.number)
         if not self.opened and self._next_seq is not None:
             self._open(Opened(resumed=True, version=None))

@@ -19,7 +19,7 @@ from bxcore.settings import gatewayd as settings_file
 from gatewayd import websocketstream
 from gatewayd.backoff import Backoff
 from gatewayd.condition import Condition, Part
-from gatewayd.eventreading import EventReading, Position, SessionForgotten, Skipped
+from gatewayd.eventreading import EventReading, Position, Skipped
 from gatewayd.faults import MattermostBusy, MattermostFault, MattermostUnclear, TokenRefused
 from gatewayd.items import ChannelGone, ChannelJoined, Deleted, Edited, Item, Lost, Opened, Posted
 from gatewayd.line import Endpoint, Line
@@ -53,6 +53,7 @@ class Events:
         self._skipped = Skipped()
         self._position: Position | None = None
         self._user: str | None = None
+        self._doubtful = False
         self._halt = threading.Event()
         self._lock = threading.Lock()  # around the one below: what ends the wait that goes on
         self._end: Callable[[], None] | None = None
@@ -128,6 +129,8 @@ class Events:
             reading.forget()
             raise
         finally:
+            # The server lets anybody upgrade, and says nothing to who it does not know.
+            self._doubtful = reading.forgotten or not reading.opened
             self._position, self._user = reading.position, reading.user
             if reading.proven:
                 self._backoff.reset()
@@ -146,7 +149,8 @@ class Events:
 
     def _failed(self, fault: MattermostFault) -> int:
         """Tell what is wrong; return how long to pause before the next try."""
-        if isinstance(fault, SessionForgotten):
+        if self._doubtful:
+            self._doubtful = False
             fault = self._token_fault() or fault
         self._condition.trouble(Part.CONNECTION, fault)
         pause_ms = self._backoff.next_ms()
@@ -155,7 +159,7 @@ class Events:
         return max(pause_ms, fault.retry_ms) if isinstance(fault, MattermostBusy) else pause_ms
 
     def _token_fault(self) -> TokenRefused | None:
-        """Ask whether the token still holds: a stream does not say why it was forgotten."""
+        """Ask whether the token still holds: the stream itself does not tell."""
         api = self._api()
         try:
             self._ended_by(api.close)
