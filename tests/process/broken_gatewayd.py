@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from gatewayd import __main__ as program
 from gatewayd.mattermost import Mattermost
-from gatewayd.store import Store
+from gatewayd.queuefile import QueueFile
 
 
 class Order:
@@ -51,13 +51,13 @@ def die() -> None:
 
 def main(argv: list[str]) -> int:
     order = Order(Path(argv[argv.index("--config") + 1]).with_name("break"))
-    write: Callable[[Store], Any] = Store._writing
+    write: Callable[[QueueFile], Any] = QueueFile.writing
     make = Mattermost.create_post
 
     @contextmanager
-    def writing(store: Store) -> Iterator[Any]:
+    def writing(file: QueueFile) -> Iterator[Any]:
         last = order.begin()
-        with write(store) as database:
+        with write(file) as database:
             yield database
         if last:
             die()
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
             die()
         return made
 
-    with patch.object(Store, "_writing", writing), patch.object(Mattermost, "create_post", create_post):
+    with patch.object(QueueFile, "writing", writing), patch.object(Mattermost, "create_post", create_post):
         return program.main(argv)
 
 

@@ -101,7 +101,7 @@ class Town:
         self.bot_name: str = made["username"]
         self.boss.call("POST", f"/teams/{self.team}/members", {"team_id": self.team, "user_id": self.bot_id})
         self.token_id, self.token = self.new_token()
-        self.direct = self.direct_channel(self.owner.id, self.bot_id)
+        self.direct = self.direct_channel(self.owner)
 
     def new_token(self) -> tuple[str, str]:
         """Another token of the bot: its id, which revokes it, and itself."""
@@ -116,8 +116,9 @@ class Town:
         self.boss.call("POST", f"/teams/{self.team}/members", {"team_id": self.team, "user_id": person.id})
         return person
 
-    def direct_channel(self, one: str, other: str) -> str:
-        return str(self.boss.call("POST", "/channels/direct", [one, other])["id"])
+    def direct_channel(self, person: Person) -> str:
+        """The channel of a person and the bot."""
+        return str(person.call("POST", "/channels/direct", [person.id, self.bot_id])["id"])
 
     def channel(self, *members: str, kind: str = "P") -> str:
         """A new channel of the team, with the administrator and these."""

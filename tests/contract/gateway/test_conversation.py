@@ -48,7 +48,7 @@ def test_posts_during_a_turn_are_the_next_turn_together(here: Place) -> None:
 
 def test_a_stranger_is_not_answered(here: Place) -> None:
     stranger = here.town.person("stranger")
-    direct = here.town.direct_channel(stranger.id, here.town.bot_id)
+    direct = here.town.direct_channel(stranger)
     root = stranger.say(direct, "Let me in.")["id"]
     here.answers(here.town.owner.say(here.town.direct, "Are you there?")["id"])
     here.idle()
