@@ -73,7 +73,7 @@ class Conversation:
                 store=store,
                 port=self._port,
                 condition=condition,
-                followers=self._followers,
+                look=self._followers.look,
                 attempts=attempts,
                 pauses=pauses(),
                 on_outgoing=on_answered,

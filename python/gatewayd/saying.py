@@ -20,7 +20,6 @@ from gatewayd import answers
 from gatewayd.backoff import Backoff
 from gatewayd.condition import Condition, Part
 from gatewayd.entries import Incoming, Kind, State
-from gatewayd.following import Followers
 from gatewayd.loopport import LoopPort, Stopped
 from gatewayd.store import Store
 
@@ -51,7 +50,8 @@ class Says:
     store: Store
     port: LoopPort
     condition: Condition
-    followers: Followers
+    look: Callable[[], None]
+    """See to it that open turns are followed. Raises StateError."""
     attempts: int
     pauses: Backoff
     on_outgoing: Callable[[], None]
@@ -102,7 +102,7 @@ class Sayer:
     def _tried(self) -> bool:
         """Say what waits; return whether nothing is left."""
         try:
-            self._parts.followers.look()
+            self._parts.look()
             done = self._round()
             self._parts.condition.well(Part.STATE)
             return done
@@ -143,7 +143,7 @@ class Sayer:
         self._parts.store.asked(post.id, post.session, accepted.turn)
         self._parts.condition.well(Part.LOOP)
         log.info("said session=%s turn=%d queued=%s", post.session, accepted.turn, accepted.queued)
-        self._parts.followers.look()
+        self._parts.look()
         return True
 
     def _accepted(self, post: Incoming) -> MessageAccepted:
