@@ -11,6 +11,7 @@ run against it (tests/contract/mattermost). Threads: as in mattermostparts/serve
 
 import argparse
 import json
+import queue
 import re
 import signal
 import ssl
@@ -36,8 +37,40 @@ from tests.fakes.mattermostparts.world import Event, Notified, Typing, World
 
 _TLS = Path(__file__).parents[1] / "fixtures" / "tls" / "server.pem"
 _COMMANDS = frozenset(
-    "add_user add_bot add_channel direct say edit delete posts_of post typings fetches notified fail clear_faults drop_sockets half_open"
-    " revoke disable enable restart advance set_config rate_limit break_rules archive remove join token_for connected".split()
+    {
+        "add_user",
+        "add_bot",
+        "add_channel",
+        "direct",
+        "say",
+        "edit",
+        "delete",
+        "posts_of",
+        "post",
+        "typings",
+        "fetches",
+        "notified",
+        "fail",
+        "clear_faults",
+        "drop_sockets",
+        "half_open",
+        "hook",
+        "revoke",
+        "disable",
+        "enable",
+        "restart",
+        "advance",
+        "now",
+        "set_config",
+        "rate_limit",
+        "break_rules",
+        "archive",
+        "remove",
+        "join",
+        "leave_all",
+        "token_for",
+        "connected",
+    }
 )
 
 
@@ -52,6 +85,7 @@ class Mattermost:
         self._rate = RateLimit()
         self._tls = _tls() if tls else None
         self._control = self._command if control else None
+        self._to_do: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._team = ""
         if not empty:
             with self._world.lock:
@@ -93,8 +127,7 @@ class Mattermost:
         return f"https://localhost:{self._port}" if self._tls is not None else f"http://127.0.0.1:{self._port}"
 
     def _publish(self, event: Event) -> None:
-        if hasattr(self, "_hub"):
-            self._hub.publish(event)
+        self._hub.publish(event)
 
     # --- who is there ---
 
@@ -157,6 +190,12 @@ class Mattermost:
         with self._world.lock:
             self._world.leave(self._world.channels[channel], user, by=self._administrator().id)
 
+    def leave_all(self, user: str) -> None:
+        """Be in no channel at all."""
+        with self._world.lock:
+            for channel in self._world.channels.values():
+                channel.members.pop(user, None)
+
     def archive(self, channel: str) -> None:
         with self._world.lock:
             self._world.archive(self._world.channels[channel])
@@ -187,6 +226,10 @@ class Mattermost:
         }
         with self._world.lock:
             return self._rest.posting.create(self._world.users[user], untrusted, may_date=True, internal=True)
+
+    def hook(self, user: str, channel: str, text: str) -> Json:
+        """Post as an incoming webhook does: under the id of the person who made it."""
+        return self.say(user, channel, text, props={"from_webhook": "true", "webhook_display_name": "hook"})
 
     def edit(self, post: str, text: str, *, by: str | None = None) -> Json:
         """Change the text of a post, as its author or as somebody who may."""
@@ -241,7 +284,10 @@ class Mattermost:
         after: bool = False,
         wait: threading.Event | None = None,
     ) -> None:
-        """Answer the next requests that fit so; status 0 cuts the connection. `after`: it was carried out all the same."""
+        """Answer the next requests that fit so; status 0 cuts the connection.
+
+        `after`: the request is carried out, and its answer lost. `wait`: it is held until this is set.
+        """
         self._faults.add(
             Fault(
                 method=method,
@@ -338,9 +384,21 @@ class Mattermost:
 
     # --- as a program ---
 
+    def serve(self) -> None:
+        """Do in this thread what commands leave to it, until `stop`."""
+        while (job := self._to_do.get()) is not None:
+            job()
+
+    def stop(self) -> None:
+        """End `serve`; may be called from a signal handler, since this queue is made for it."""
+        self._to_do.put(None)
+
     def _command(self, name: str, body: bytes) -> Answer:
         if name not in _COMMANDS:
             return Answer(status=404, json={"error": f"no command {name}"})
+        if name == "restart":  # not by the thread of a request, which a restart waits for
+            self._to_do.put(self.restart)
+            return Answer(json={"result": None})
         try:
             arguments = json.loads(body or b"{}")
             found = getattr(self, name)
@@ -406,14 +464,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--break-rule", action="append", default=[], help="stop keeping a rule")
     chosen = parser.parse_args(argv)
-    over = threading.Event()
-    stop: Callable[[int, object], None] = lambda _signal, _frame: over.set()  # noqa: E731
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
     with Mattermost(port=chosen.port, tls=chosen.tls, control=True, empty=chosen.empty) as server:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: server.stop())
         server.break_rules(*chosen.break_rule)
         print(json.dumps({"url": server.url}), flush=True)
-        over.wait()
+        server.serve()
     return 0
 
 

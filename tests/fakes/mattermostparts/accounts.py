@@ -21,10 +21,10 @@ class Accounts:
 
     def rows(self) -> Iterable[Row]:
         return (
-            row("GET /system/ping", self.ping, open=True),
-            row("POST /users", self.create_user, open=True),
-            row("POST /users/login", self.login, open=True),
-            row("POST /users/logout", self.logout, open=True),
+            row("GET /system/ping", self.ping, public=True),
+            row("POST /users", self.create_user, public=True),
+            row("POST /users/login", self.login, public=True),
+            row("POST /users/logout", self.logout, public=True),
             row("POST /users/ids", self.by_ids),
             row("POST /users/usernames", self.by_names),
             row("POST /users/tokens/revoke", self.revoke_token),
@@ -41,7 +41,7 @@ class Accounts:
             row("POST /teams", self.create_team),
             row("GET /teams/name/{name}", self.team_by_name),
             row("POST /teams/{team}/members", self.add_to_team),
-            row("GET /config/client", self.config, open=True),
+            row("GET /config/client", self.config, public=True),
         )
 
     def ping(self, _: Call) -> Answer:
@@ -93,8 +93,8 @@ class Accounts:
             self._world.sessions.pop(call.session.token, None)
         return Answer(json=_OK, headers=[("Set-Cookie", "MMAUTHTOKEN=; Path=/; Max-Age=0; HttpOnly")])
 
-    def _existing(self, id: str) -> User:
-        user = self._world.users.get(id)
+    def _existing(self, user_id: str) -> User:
+        user = self._world.users.get(user_id)
         if user is None:
             raise AppError("app.user.missing_account.const", 404)
         return user
@@ -109,10 +109,11 @@ class Accounts:
         return Answer(json=user.json())
 
     def by_ids(self, call: Call) -> Answer:
-        ids = call.strings()
-        if not ids:
+        wanted = call.strings()
+        known = self._world.users
+        if not wanted:
             raise AppError("api.context.invalid_body_param.app_error", 400)
-        return Answer(json=[self._world.users[id].json() for id in dict.fromkeys(ids) if id in self._world.users])
+        return Answer(json=[known[each].json() for each in dict.fromkeys(wanted) if each in known])
 
     def by_names(self, call: Call) -> Answer:
         """Return those that exist. Names are kept in lower case, and compared as they are."""
@@ -214,7 +215,7 @@ class Accounts:
         if asked.get("type") not in ("O", "I") or not asked.get("name") or not asked.get("display_name"):
             raise AppError("model.team.is_valid.type.app_error", 400)
         team = self._world.add_team(
-            asked["name"], display_name=asked["display_name"], type=asked["type"], creator=call.user.id
+            asked["name"], display_name=asked["display_name"], kind=asked["type"], creator=call.user.id
         )
         return Answer(status=201, json=team.json())
 

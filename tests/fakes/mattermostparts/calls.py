@@ -96,12 +96,12 @@ class Row:
     method: str
     path: re.Pattern[str]
     handle: Handler
-    open: bool = False
+    public: bool = False
     """Needs no session."""
 
 
-def row(request: str, handle: Handler, *, open: bool = False) -> Row:
+def row(request: str, handle: Handler, *, public: bool = False) -> Row:
     """Return a line for `METHOD /path/{name}`; a name stands for one part of the path."""
     method, _, path = request.partition(" ")
     pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)
-    return Row(method=method, path=re.compile(pattern), handle=handle, open=open)
+    return Row(method=method, path=re.compile(pattern), handle=handle, public=public)

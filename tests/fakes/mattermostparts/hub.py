@@ -39,8 +39,8 @@ class Item:
 class Stream:
     """One connection of the hub; see the module."""
 
-    def __init__(self, id: str, user: str, token: str, now: int) -> None:
-        self.id = id
+    def __init__(self, connection: str, user: str, token: str, now: int) -> None:
+        self.id = connection
         self.user = user
         self.token = token
         self.sequence = 0
@@ -147,20 +147,20 @@ class Hub:
         self._streams[stream.id] = stream
         stream.put(self.hello(stream))
 
-    def resume(self, user: str, token: str, id: str, sequence: int) -> tuple[Stream, list[str]]:
+    def resume(self, user: str, token: str, connection: str, sequence: int) -> tuple[Stream, list[str]]:
         """Register a connection that asks to go on, and return what it is sent first.
 
         A stream whose old connection seems alive cannot be taken over. One that lost something gets a new id.
         """
         self.reap()
-        stream = self._streams.get(id)
+        stream = self._streams.get(connection)
         if stream is None or stream.user != user or stream.active or not self._world.keeps("resume"):
             return self.open(user, token), []
         stream.active, stream.token = True, token
         stream.last_activity = self._world.now()
         again = stream.replay(sequence)
         if again is None:
-            del self._streams[id]
+            del self._streams[connection]
             stream.id = self._world.new_id()
             self._streams[stream.id] = stream
             again = [stream.restart(self.hello(stream))]

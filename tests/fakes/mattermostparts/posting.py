@@ -70,19 +70,21 @@ class Posting:
 
     def _is_restricted(self, channel: Channel) -> bool:
         world = self._world
-        if world.config["RestrictDirectMessage"] != "team" or any(world.users[id].is_bot for id in channel.members):
+        if world.config["RestrictDirectMessage"] != "team" or any(
+            world.users[member].is_bot for member in channel.members
+        ):
             return False
         return not any(channel.members.keys() <= team.members for team in world.teams.values())
 
     def _duplicate(self, pending: str) -> Post | None:
         if not pending or not self._world.keeps("pending"):
             return None
-        id, since = self._world.pending.get(pending, ("", 0))
+        made, since = self._world.pending.get(pending, ("", 0))
         if pending not in self._world.pending or self._world.now() - since >= PENDING_MS:
             return None
-        if id == "":  # the first one is still running
+        if made == "":  # the first one is still running
             raise AppError("api.post.deduplicate_create_post.pending", 500)
-        post = self._world.posts[id]
+        post = self._world.posts[made]
         if post.delete_at:
             raise AppError("api.post.deduplicate_create_post.failed_to_get", 500)
         return post
@@ -160,8 +162,11 @@ class Posting:
         world = self._world
         self._note_fetches(post)
         mentioned = rules.mentions(post.message, world.names)
-        users = self._notify(post, channel, mentioned)
-        world.notified.append(Notified(post=post.id, users=users, everybody=mentioned.everybody))
+        named = self._named(post, channel, mentioned)
+        followers = self._followers(post)
+        # A direct or group message counts as a mention, and so may a reply: the field says nothing of the text.
+        told = named | (channel.members.keys() if channel.type in "DG" else set()) | followers
+        world.notified.append(Notified(post=post.id, users=frozenset(named), everybody=mentioned.everybody))
         data: Json = {
             "channel_display_name": f"@{author.username}" if channel.type == "D" else channel.display_name,
             "channel_name": channel.name,
@@ -175,33 +180,41 @@ class Posting:
             data["otherFile"] = "true"
 
         def for_receiver(user: str) -> Json:
-            return {"mentions": rules.dump([user])} if user in users else {}
+            if user == post.user or user not in told:
+                return {}
+            return {
+                name: rules.dump([user])
+                for name in ("mentions", "followers")
+                if name == "mentions" or user in followers
+            }
 
         world.publish(Event(name="posted", data=data, channel=channel.id, personal=for_receiver))
 
     def _note_fetches(self, post: Post) -> None:
-        previews = self._world.on("EnableLinkPreviews")
-        for fetch in rules.fetches(post.message, post.props, previews=previews):
-            self._world.fetches.append(replace(fetch, post=post.id))
-
-    def _notify(self, post: Post, channel: Channel, mentioned: rules.Mentioned) -> frozenset[str]:
         world = self._world
-        users = {world.names[name].id for name in mentioned.names} & channel.members.keys()
-        if channel.type in "DG" or mentioned.everybody:
-            users |= channel.members.keys()
-        for reply in world.in_thread.get(post.root, ()) if post.root else ():
-            users.add(reply.user)  # the default of thread replies: whoever takes part hears of them
-        if post.root:
-            users.add(world.posts[post.root].user)
-        return frozenset(users - {post.user})
+        previews, site = world.on("EnableLinkPreviews"), world.config["SiteURL"]
+        for fetch in rules.fetches(post.message, post.props, previews=previews, site_url=site):
+            world.fetches.append(replace(fetch, post=post.id))
+
+    def _named(self, post: Post, channel: Channel, mentioned: rules.Mentioned) -> set[str]:
+        named = {self._world.names[name].id for name in mentioned.names} & channel.members.keys()
+        if mentioned.everybody:
+            named |= channel.members.keys()
+        return named - {post.user}
+
+    def _followers(self, post: Post) -> set[str]:
+        if not post.root:
+            return set()
+        thread = (self._world.posts[post.root], *self._world.in_thread.get(post.root, ()))
+        return {reply.user for reply in thread} - {post.user}
 
     # --- patch and delete ---
 
-    def patch(self, editor: User, id: str, untrusted: Mapping[str, Any]) -> Json:
-        """Do what PUT /posts/{id}/patch does: `props` replaces all, an edit leaves the old text as a post of its own."""
+    def patch(self, editor: User, post_id: str, untrusted: Mapping[str, Any]) -> Json:
+        """Do what PUT /posts/{id}/patch does: `props` replaces all, and the old text becomes a post of its own."""
         world = self._world
         with world.lock:
-            post = world.posts.get(id)
+            post = world.posts.get(post_id)
             if post is None or post.delete_at:
                 raise AppError("api.context.permissions.app_error", 403)
             channel = world.channels[post.channel]
@@ -245,11 +258,11 @@ class Posting:
         if root:
             self._world.posts[root].update_at = now
 
-    def delete(self, by: User, id: str) -> None:
+    def delete(self, by: User, post_id: str) -> None:
         """Do what DELETE /posts/{id} does: the replies of a root go with it, and there is one event."""
         world = self._world
         with world.lock:
-            post = self.existing(id)
+            post = self.existing(post_id)
             channel = world.channels[post.channel]
             if (by.id != post.user or by.id not in channel.members) and not by.admin:
                 raise AppError("api.context.permissions.app_error", 403)
@@ -269,9 +282,9 @@ class Posting:
 
     # --- read ---
 
-    def existing(self, id: str) -> Post:
+    def existing(self, post_id: str) -> Post:
         """Return a post that is not deleted. Raises AppError."""
-        post = self._world.posts.get(id)
+        post = self._world.posts.get(post_id)
         if post is None or post.delete_at:
             raise AppError(_NOT_FOUND, 404)
         return post
@@ -327,9 +340,9 @@ class Posting:
             found.extend(self._world.in_thread.get(root, ()))
         return [post for post in found if not post.delete_at]
 
-    def thread(self, id: str, query: Mapping[str, str]) -> Json:
+    def thread(self, post_id: str, query: Mapping[str, str]) -> Json:
         """Return a thread: the asked post first, then the others, in an order where `direction` says one."""
-        post = self.existing(id)
+        post = self.existing(post_id)
         root = post.root or post.id
         rows = [
             found for found in (self._world.posts[root], *self._world.in_thread.get(root, ())) if not found.delete_at
@@ -339,7 +352,7 @@ class Posting:
         rows = [found for found in rows if _is_beyond(found, query)]
         limit = int(query.get("perPage") or 0)
         has_next = bool(limit) and len(rows) > limit
-        rows = [post] + [found for found in (rows[:limit] if limit else rows) if found.id != id]
+        rows = [post] + [found for found in (rows[:limit] if limit else rows) if found.id != post_id]
         return {**self._list(rows, ()), "has_next": has_next}
 
     def _list(self, order: Iterable[Post], more: Iterable[Post], *, next_id: str = "", prev_id: str = "") -> Json:
@@ -375,7 +388,7 @@ def _is_beyond(post: Post, query: Mapping[str, str]) -> bool:
     start = int(query.get("fromCreateAt") or 0)
     if not start:
         return True
-    id = query.get("fromPost", "")
+    anchor = query.get("fromPost", "")
     if query.get("direction") == "down":
-        return post.create_at > start or (bool(id) and post.create_at == start and post.id > id)
-    return post.create_at < start or (bool(id) and post.create_at == start and post.id < id)
+        return post.create_at > start or (bool(anchor) and post.create_at == start and post.id > anchor)
+    return post.create_at < start or (bool(anchor) and post.create_at == start and post.id < anchor)

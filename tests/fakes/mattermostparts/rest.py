@@ -10,6 +10,7 @@ from http import cookies
 from tests.fakes.mattermostparts import rules
 from tests.fakes.mattermostparts.accounts import Accounts, request_id
 from tests.fakes.mattermostparts.calls import PER_PAGE_MOST, Answer, Call, Row, row
+from tests.fakes.mattermostparts.hooks import Hooks
 from tests.fakes.mattermostparts.hub import Hub
 from tests.fakes.mattermostparts.posting import Posting
 from tests.fakes.mattermostparts.records import AppError, Channel
@@ -29,8 +30,14 @@ class Rest:
         self._hub = hub
         self.posting = Posting(world)
         self.accounts = Accounts(world, self.posting)
+        self._hooks = Hooks(world, self.posting)
         self._numbers = itertools.count(1)
-        self._rows: tuple[Row, ...] = (*self.accounts.rows(), *self._channel_rows(), *self._post_rows())
+        self._rows: tuple[Row, ...] = (
+            *self.accounts.rows(),
+            *self._channel_rows(),
+            *self._post_rows(),
+            *self._hooks.rows(),
+        )
 
     def _channel_rows(self) -> Iterable[Row]:
         return (
@@ -65,21 +72,35 @@ class Rest:
 
     def call(self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes) -> Answer:
         """Do one request whose path begins below /api/v4."""
-        id = request_id(next(self._numbers))
-        call = Call(method=method, path=path, query=query, headers=headers, body=body, request_id=id)
+        request = request_id(next(self._numbers))
+        call = Call(method=method, path=path, query=query, headers=headers, body=body, request_id=request)
         with self._world.lock:
             try:
                 answer = self._route(call)
             except AppError as error:
-                answer = self.refusal(error, id)
+                answer = self.refusal(error, request)
             version = f"{VERSION}.boxmaker.0123456789abcdef0123456789abcdef.false"
-            answer.headers += [("X-Request-Id", id), ("X-Version-Id", version), ("X-Content-Type-Options", "nosniff")]
+            answer.headers += [
+                ("X-Request-Id", request),
+                ("X-Version-Id", version),
+                ("X-Content-Type-Options", "nosniff"),
+            ]
             if method == "GET":
                 answer.headers.append(("Expires", "0"))
             return answer
 
-    def refusal(self, error: AppError, id: str) -> Answer:
-        said = error.json(id)
+    def hook(self, name: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Do one request to the address of a webhook. It needs no login: who knows the address may."""
+        request = request_id(next(self._numbers))
+        call = Call(method="POST", path=name, query={}, headers=headers, body=body, request_id=request)
+        with self._world.lock:
+            try:
+                return self._hooks.said(call)
+            except AppError as error:
+                return self.refusal(error, request)
+
+    def refusal(self, error: AppError, request: str) -> Answer:
+        said = error.json(request)
         if not self._world.on("EnableDeveloper"):
             said["detailed_error"] = ""
         if self._world.on("ExperimentalEnableHardenedMode") and error.status >= 500:
@@ -90,7 +111,7 @@ class Rest:
         found = self._find(call)
         token, in_cookie, in_query = token_of(call.headers, call.query)
         session = self._world.session(token) if token else None
-        if token and session is None and not found.open:
+        if token and session is None and not found.public:
             raise AppError("api.context.session_expired.app_error", 401)
         if session is not None and in_query:
             raise AppError("api.context.token_provided.app_error", 401)
@@ -98,7 +119,7 @@ class Rest:
             raise AppError("api.context.session_expired.app_error", 401, "Appears to be a CSRF attempt")
         if session is not None:
             call.session, call.who = session, self._world.users[session.user]
-        elif not found.open:
+        elif not found.public:
             raise AppError("api.context.session_expired.app_error", 401)
         if len(call.body) > int(self._world.config["MaximumPayloadSizeBytes"]) + 512:  # bytes.MinRead on top
             raise AppError("api.context.request_body_too_large.app_error", 413)
@@ -114,10 +135,10 @@ class Rest:
 
     # --- channels ---
 
-    def _readable(self, call: Call, id: str) -> Channel:
-        if not rules.ID.fullmatch(id):
+    def _readable(self, call: Call, wanted: str) -> Channel:
+        if not rules.ID.fullmatch(wanted):
             raise AppError(_PARAM, 400)
-        channel = self._world.channels.get(id)
+        channel = self._world.channels.get(wanted)
         if channel is None:
             raise AppError("app.channel.get.existing.app_error", 404)
         if not self._world.may_read(channel, call.user):
@@ -144,7 +165,7 @@ class Rest:
         return Answer(status=201, json=channel.json())
 
     def _users(self, ids: list[str]) -> list[str]:
-        if not all(id in self._world.users for id in ids):
+        if not all(user in self._world.users for user in ids):
             raise AppError("api.channel.create_direct_channel.invalid_user.app_error", 400)
         return ids
 

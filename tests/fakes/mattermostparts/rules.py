@@ -141,20 +141,31 @@ def _is_named(word: str, existing: Mapping[str, Any], names: set[str], everybody
     return False
 
 
-def fetches(message: str, props: Mapping[str, Any], *, previews: bool) -> tuple[Fetch, ...]:
-    """Return every GET that this post causes. `previews` is EnableLinkPreviews, which images do not care about."""
-    if props.get("unsafe_links") == "true":  # the text, and nothing that is merely true
-        return ()
-    found: list[Fetch] = []
-    if any(sign in message for sign in ("://", "www", "WWW", "![")):
-        plain = without_code(message)
+def fetches(message: str, props: Mapping[str, Any], *, previews: bool, site_url: str = "") -> tuple[Fetch, ...]:
+    """Return every GET that this post causes. `previews` is EnableLinkPreviews, which images do not care about.
+
+    `unsafe_links` stops all but one thing: where the first address is a permalink of this server, images of
+    attachments are looked at as ever.
+    """
+    plain = without_code(message) if any(sign in message for sign in ("://", "www", "WWW", "![")) else ""
+    first = next(_autolinks(plain), None)
+    safe = props.get("unsafe_links") == "true"  # the text, and nothing that is merely true
+    attached = tuple(dict.fromkeys(_attachment_images(props)))
+    found = [Fetch(who="server", url=url, why="attachment") for url in attached]
+    if safe:
+        found = found if first is not None and is_permalink(first, site_url) else []
+    else:
         found.extend(Fetch(who="server", url=url, why="image") for url in _images(plain))
-        first = next(_autolinks(plain), None)
-        if first is not None and previews:
+        if first is not None and previews and not attached:
             found.append(Fetch(who="server", url=first, why="preview"))
-    found.extend(Fetch(who="server", url=url, why="attachment") for url in _attachment_images(props))
     shown = [Fetch(who="client", url=fetch.url, why=fetch.why) for fetch in found if fetch.why != "preview"]
     return (*found, *shown)
+
+
+def is_permalink(url: str, site_url: str) -> bool:
+    """Whether an address is a link to a post of this server."""
+    path = url.removeprefix(site_url).removeprefix("/")
+    return url.startswith(site_url) and re.fullmatch(r"[0-9a-z_-]{1,64}/pl/[a-z0-9]{26}", path) is not None
 
 
 def _images(plain: str) -> Iterator[str]:
@@ -188,9 +199,12 @@ def _attachment_images(props: Mapping[str, Any]) -> Iterator[str]:
         for name in ("image_url", "thumb_url", "author_icon", "footer_icon"):
             if isinstance(attachment.get(name), str) and attachment[name]:
                 yield attachment[name]
-        for name in ("text", "pretext"):
-            if isinstance(attachment.get(name), str):
-                yield from _images(without_code(attachment[name]))
+        fields = attachment.get("fields")
+        texts = [attachment.get("text"), attachment.get("pretext")]
+        texts += [entry.get("value") for entry in fields if isinstance(entry, dict)] if isinstance(fields, list) else []
+        for text in texts:
+            if isinstance(text, str):
+                yield from _images(without_code(text))
 
 
 def links(message: str) -> tuple[str, ...]:

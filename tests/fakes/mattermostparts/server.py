@@ -128,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             pass  # the client left
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         """Nothing is logged: tests look at what the server knows."""
 
     def _serve(self) -> None:
@@ -165,6 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
         return {name.lower(): value for name, value in self.headers.items()}
 
     def _answer(self, path: str, query: dict[str, str], body: bytes) -> Answer:
+        if path.startswith("/hooks/") and self.command == "POST":
+            return self.server.rest.hook(path.removeprefix("/hooks/"), self._lowered(), body)
         if not path.startswith(f"{ROOT}/"):
             return Answer(status=404, text="404 page not found\n", headers=[("Content-Type", "text/plain")])
         return self.server.rest.call(self.command, path.removeprefix(ROOT), query, self._lowered(), body)

@@ -32,8 +32,6 @@ DEFAULTS = {
     "Version": VERSION,
     "BuildNumber": "boxmaker",
 }
-ALWAYS_TOLD = frozenset({"SiteURL", "Version", "BuildNumber", "EnableOpenServer"})
-NEVER_TOLD = frozenset({"MaximumPayloadSizeBytes", "ExperimentalEnableHardenedMode", "EnableUserAccessTokens"})
 
 
 @dataclass(kw_only=True)
@@ -165,7 +163,7 @@ class World:
         return session
 
     def session(self, token: str) -> Session | None:
-        """Return what a token stands for now. The token of a disabled account stands for nothing until it is enabled."""
+        """Return what a token stands for now; that of a disabled account rests until it is enabled."""
         session = self.sessions.get(token)
         return session if session is not None and self.users[session.user].delete_at == 0 else None
 
@@ -180,11 +178,11 @@ class World:
 
     # --- teams and channels ---
 
-    def add_team(self, name: str, *, display_name: str = "", type: str = "O", creator: str = "") -> Team:
+    def add_team(self, name: str, *, display_name: str = "", kind: str = "O", creator: str = "") -> Team:
         if any(team.name == name for team in self.teams.values()):
             raise AppError("app.team.save_member.exists.app_error", 400)
         made = self.now()
-        team = Team(id=self.new_id(), name=name, display_name=display_name or name, type=type, create_at=made)
+        team = Team(id=self.new_id(), name=name, display_name=display_name or name, type=kind, create_at=made)
         self.teams[team.id] = team
         if creator:
             team.members.add(creator)
@@ -192,7 +190,7 @@ class World:
 
     def add_channel(
         self,
-        type: str,
+        kind: str,
         members: Iterable[str],
         *,
         name: str = "",
@@ -201,18 +199,18 @@ class World:
         creator: str = "",
     ) -> Channel:
         made = self.now()
-        id = self.new_id()
+        number = self.new_id()
         channel = Channel(
-            id=id,
-            type=type,
-            name=name or f"channel-{id[:6]}",
+            id=number,
+            type=kind,
+            name=name or f"channel-{number[:6]}",
             display_name=display_name or name,
             team=team,
             creator=creator,
             create_at=made,
             members=dict.fromkeys(members, made),
         )
-        self.channels[channel.id] = self.named[type, channel.name] = channel
+        self.channels[channel.id] = self.named[kind, channel.name] = channel
         self.in_channel[channel.id] = []
         return channel
 
