@@ -1,5 +1,6 @@
-# Two machines: the appliance, and one with a fake model server. One turn with a tool call, an approval through bxctl,
-# what each role finds in its container, memory limits that hold, a reboot. Needs a machine with nixpkgs and KVM:
+# Two machines: the appliance, which has a fake Mattermost too, and one with a fake model server. One turn with a tool
+# call, an approval through bxctl and one in Mattermost, what each role finds in its container, memory limits that hold,
+# a reboot. Needs a machine with nixpkgs and KVM:
 #
 #     nix build .#checks.x86_64-linux.appliance
 #
@@ -11,6 +12,11 @@
 }:
 let
   port = 8080;
+  chatPort = 8065;
+  # Of the fake's alice, who is the same in every run (nix/checks/chat.py).
+  alice = "tikm58urzbz7wprduwkj9spod9";
+  credential = "/var/lib/boxmaker-credentials/mattermost-token.cred";
+  python = "${environment}/bin/python3";
   tests = builtins.path {
     path = ../..;
     name = "boxmaker-fake-model";
@@ -43,7 +49,36 @@ pkgs.testers.runNixOSTest {
         memorySize = 3072;
         diskSize = 8192;
       };
-      environment.systemPackages = [ pkgs.acl ];
+      environment.systemPackages = [
+        pkgs.acl
+        pkgs.curl
+      ];
+      # On the loopback address, so its one port is led into gatewayd's container.
+      systemd.services.chat = {
+        wantedBy = [ "multi-user.target" ];
+        environment.PYTHONPATH = "${tests}:${tests}/python:${pkgs.python313.pkgs.makePythonPath [ pkgs.python313.pkgs.wsproto ]}";
+        serviceConfig = {
+          ExecStart = "${python} -m nix.checks.chat ${toString chatPort} /run/chat";
+          RuntimeDirectory = "chat";
+        };
+      };
+      # What an owner does once, by hand. The fake forgets everything at a reboot, and makes the same again.
+      systemd.services.token = {
+        wantedBy = [ "bx-gatewayd.service" ];
+        before = [ "bx-gatewayd.service" ];
+        after = [ "chat.service" ];
+        requires = [ "chat.service" ];
+        serviceConfig = {
+          Type = "oneshot";
+          RemainAfterExit = true;
+          UMask = "0077";
+          StateDirectory = "boxmaker-credentials";
+        };
+        script = ''
+          until test -s /run/chat/token; do sleep 0.1; done
+          systemd-creds encrypt --name=mattermost-token /run/chat/token ${credential}
+        '';
+      };
       users.users.alice.isNormalUser = true;
       users.users.mallory.isNormalUser = true;
       systemd.tmpfiles.settings."20-notes" = {
@@ -65,6 +100,12 @@ pkgs.testers.runNixOSTest {
           read-notes = ../../deploy/example/grants/read-notes.toml;
           write-notes = ../../deploy/example/grants/write-notes.toml;
         };
+        mattermost = {
+          enable = true;
+          url = "http://127.0.0.1:${toString chatPort}";
+          allowedUsers = [ alice ];
+          tokenCredential = credential;
+        };
       };
     };
 
@@ -75,9 +116,11 @@ pkgs.testers.runNixOSTest {
     in
     ''
     import json
+    import re
     import shlex
+    import time
 
-    ROLES = ("inferproxy", "loopd", "brokerd")
+    ROLES = ("inferproxy", "loopd", "brokerd", "gatewayd")
     HOME = "/var/lib/boxmaker"
     MODEL = "${address}"
     PROBE = open("${./probe.py}").read()
@@ -98,6 +141,26 @@ pkgs.testers.runNixOSTest {
         for role in ROLES:
             appliance.wait_for_unit(f"bx-{role}.service")
         appliance.wait_until_succeeds(as_alice("bxctl doctor"), timeout=120)
+
+    def chat(command, **arguments):
+        sent = shlex.quote(json.dumps(arguments))
+        said = appliance.succeed(f"curl -sS --fail-with-body -d {sent} http://127.0.0.1:${toString chatPort}/_control/{command}")
+        return json.loads(said)["result"]
+
+    def say(text, root=None):
+        return chat("say", user=people["alice"], channel=people["direct"], text=text, root=root)["id"]
+
+    def answers(root):
+        return [post["message"] for post in chat("posts_of", channel=people["direct"])
+                if post["root_id"] == root and post["user_id"] == people["bot"]]
+
+    def answered(root, word, seconds=90):
+        for _ in range(seconds):
+            found = [text for text in answers(root) if word in text]
+            if found:
+                return found[0]
+            time.sleep(1)
+        raise AssertionError(f"nothing with {word} in {answers(root)}")
 
     def expect(found, wanted):
         assert found == wanted, f"{found} is not {wanted}"
@@ -120,9 +183,41 @@ pkgs.testers.runNixOSTest {
         appliance.wait_until_succeeds("grep -q bread /srv/notes/new.txt", timeout=60)
         appliance.succeed(as_alice("bxctl audit verify"))
 
+    with subtest("a conversation in Mattermost"):
+        people = json.loads(appliance.succeed("cat /run/chat/people.json"))
+        expect(people["alice"], "${alice}")
+        thread = say("read the list")
+        answered(thread, "coffee")
+
+    with subtest("an approval in Mattermost"):
+        appliance.succeed("rm -f /srv/notes/new.txt")
+        thread = say("write the file")
+        asked = answered(thread, "!approve")
+        appliance.fail("test -e /srv/notes/new.txt")
+        say(re.search(r"!approve [0-9]+", asked)[0], root=thread)
+        appliance.wait_until_succeeds("grep -q bread /srv/notes/new.txt", timeout=60)
+        assert "mattermost:${alice}" in appliance.succeed(as_alice("bxctl audit show --json")), "who said yes"
+
+    with subtest("the bot's token is gatewayd's alone"):
+        for role in ROLES:
+            place = "/run/credentials/bx-gatewayd.service/mattermost-token"
+            found = look(role, open=[place])["opened"][place]
+            expect(found == "open", role == "gatewayd")
+        appliance.succeed("grep -qFf /run/chat/token /run/credentials/bx-gatewayd.service/mattermost-token")
+        appliance.fail(f"grep -rqFf /run/chat/token /etc/boxmaker {HOME} /nix/store/*-gatewayd.toml ${credential}")
+        appliance.fail("cat /proc/*/environ /proc/*/cmdline | grep -qaFf /run/chat/token")
+
+    with subtest("gatewayd reaches the chat server's port, and no other machine"):
+        found = look("gatewayd", open=["/srv/notes", f"{HOME}/sessions", f"{HOME}/run/broker/broker.sock", f"{HOME}/run/admin/admin.sock"],
+                     reach=[("127.0.0.1", ${toString chatPort}), (MODEL, ${toString port})])
+        expect(found["reached"], {"127.0.0.1": "reached", MODEL: found["reached"][MODEL]})
+        assert found["reached"][MODEL] != "reached", found
+        assert "open" not in found["opened"].values(), found
+
     with subtest("nobody else may connect"):
         appliance.fail("runuser -u mallory -- bxctl chat --say hello")
-        for socket in ("infer/infer", "loop-owner/loop", "broker/broker", "admin/admin", "tool-runner/podman"):
+        for socket in ("infer/infer", "loop-owner/loop", "broker/broker", "admin/admin", "tool-runner/podman",
+                       "loop-gateway/loop", "gateway/gateway", "gateway-owner/gateway"):
             appliance.succeed(f"test -S {HOME}/run/{socket}.sock")
             appliance.fail(f"runuser -u mallory -- test -e {HOME}/run/{socket}.sock")
 
@@ -174,5 +269,7 @@ pkgs.testers.runNixOSTest {
         appliance.succeed(as_alice("bxctl audit verify"))
         said = appliance.succeed(as_alice("bxctl chat --say 'read the list'"))
         assert "coffee" in said, said
+        appliance.wait_until_succeeds(as_alice("bxctl mattermost status"), timeout=60)
+        answered(say("read the list"), "coffee")
   '';
 }

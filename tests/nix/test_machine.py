@@ -9,6 +9,8 @@ import pytest
 from bxcore import wiring
 from bxcore.wiring import Directory
 from deploy.quadlet import hostfiles
+from nix.checks import chat
+from tests.fakes.mattermost import Mattermost
 from tests.nix.evaluation import CHAT, EVERY, GOOD, HERE, NIX, Evaluated, evaluate, needs_nix, run
 
 pytestmark = needs_nix
@@ -231,6 +233,13 @@ def test_grants_that_the_configuration_brings_are_copies_that_brokerd_may_read()
 def test_a_disabled_module_says_nothing() -> None:
     evaluated = evaluate({"enable": False})
     assert (evaluated.refused, evaluated.config, evaluated.texts) == ((), {}, {})
+
+
+def test_the_person_of_the_vm_test_is_the_one_of_its_chat_server() -> None:
+    with Mattermost(control=True) as server:
+        people, token = chat.populated(server)
+    assert len({people.alice, people.bot, people.direct, token}) == 4
+    assert f'alice = "{people.alice}";' in (NIX / "checks" / "vm.nix").read_text(encoding="utf-8")
 
 
 @pytest.fixture

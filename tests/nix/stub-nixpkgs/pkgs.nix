@@ -32,6 +32,7 @@ in
 named [
   "acl"
   "cacert"
+  "curl"
   "git"
   "gnumake"
   "jq"
