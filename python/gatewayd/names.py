@@ -25,11 +25,11 @@ _ASKED_MOST = 100
 class Users(Protocol):
     """The two calls that are made."""
 
-    def usernames(self, names: Sequence[str]) -> tuple[Account, ...]:
+    def usernames(self, names: Sequence[str], /) -> tuple[Account, ...]:
         """Return the accounts that exist of these names."""
         ...
 
-    def users(self, ids: Sequence[str]) -> tuple[Account, ...]:
+    def users(self, ids: Sequence[MattermostId], /) -> tuple[Account, ...]:
         """Return the accounts that exist of these ids."""
         ...
 

@@ -1,0 +1,141 @@
+"""What was said while nobody listened: every channel read over REST, newest first, down to where it was read before.
+
+Not with `since=`, which leaves posts out (docs/mattermost.md). Posts that are fresh are kept until their channel is
+read, since they are acted upon oldest first; older ones, which are at most listed, are handed on page by page, so that
+a month's backlog takes no memory. Threads: one. Reads: the server, and the marks in the store.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import attrs
+
+from bxcore import logs
+from bxcore.ids import MattermostId
+from bxcore.timestamp import Timestamp
+from gatewayd.faults import MattermostDenied, MattermostRefused
+from gatewayd.posts import Channel, Post
+
+log = logs.get("catchup")
+
+PAGE = 200
+BATCH = 256
+"""Posts handed on at a time, hence the most that one transaction takes."""
+
+
+class Reader(Protocol):
+    """The calls that are made."""
+
+    def channels(self) -> tuple[Channel, ...]: ...
+    def channel(self, channel: MattermostId, /) -> Channel: ...
+    def posts(self, channel: MattermostId, /, *, page: int, per_page: int = 200) -> tuple[Post, ...]: ...
+
+
+class Marks(Protocol):
+    """How far each channel was read, and where all began; gatewayd.store."""
+
+    def marks(self) -> Mapping[MattermostId, Timestamp]: ...
+    def began(self) -> Timestamp: ...
+
+
+@attrs.frozen(kw_only=True)
+class Read:
+    """Posts of one channel, oldest first, and the marks that hold once they were decided upon."""
+
+    channel: Channel | None
+    posts: tuple[Post, ...]
+    marks: Mapping[MattermostId, Timestamp]
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """What is worth reading: `channel` and `post` are cheap. Posts from before `fresh_from` are not acted upon."""
+
+    channel: Callable[[Channel], bool]
+    post: Callable[[Channel, Post], bool]
+    fresh_from: Timestamp
+    overlap_ms: int
+
+
+class CatchUp:
+    """One catching up. `run` may be called again after a fault: channels that were finished are not read again."""
+
+    def __init__(self, marks: Marks, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._marks = marks.marks()
+        self._began = marks.began()
+        self._finished: set[MattermostId] = set()
+
+    def run(self, reader: Reader, only: MattermostId | None = None) -> Iterator[Read]:
+        """Yield what is to be decided upon, channel after channel. Raises MattermostFault where time mends it.
+
+        A channel that may not be read is left out. `only`: one channel instead of all.
+        """
+        channels = reader.channels() if only is None else self._one(reader, only)
+        open_ones = [channel for channel in channels if channel.delete_at == 0]
+        yield from self._skipped([channel for channel in open_ones if not self._wanted.channel(channel)])
+        for channel in open_ones:
+            if channel.id in self._finished or not self._wanted.channel(channel) or not self._has_news(channel):
+                continue
+            try:
+                yield from self._channel(reader, channel)
+            except (MattermostDenied, MattermostRefused) as error:
+                log.warning("channel left out channel=%s code=%s status=%d", channel.id, error.code, error.status)
+            self._finished.add(channel.id)
+
+    def _one(self, reader: Reader, channel: MattermostId) -> tuple[Channel, ...]:
+        try:
+            return (reader.channel(channel),)
+        except (MattermostDenied, MattermostRefused) as error:
+            log.warning("channel left out channel=%s code=%s status=%d", channel, error.code, error.status)
+            return ()
+
+    def _skipped(self, channels: Sequence[Channel]) -> Iterator[Read]:
+        """What is in a channel that is not read is decided upon: should it be read one day, then from here on."""
+        marks = {one.id: one.last_post_at for one in channels if one.last_post_at > self._marks.get(one.id, -1)}
+        if marks:
+            yield Read(channel=None, posts=(), marks=marks)
+            self._marks = {**self._marks, **marks}
+
+    def _floor(self, channel: Channel) -> int:
+        mark = self._marks.get(channel.id)
+        return self._began if mark is None else max(mark - self._wanted.overlap_ms, self._began)
+
+    def _has_news(self, channel: Channel) -> bool:
+        return channel.last_post_at >= self._floor(channel)
+
+    def _channel(self, reader: Reader, channel: Channel) -> Iterator[Read]:
+        fresh: dict[MattermostId, Post] = {}
+        newest = self._marks.get(channel.id, Timestamp(0))
+        for page in _pages(reader, channel, self._floor(channel)):
+            newest = max(newest, *(post.create_at for post in page))
+            wanted = [post for post in page if self._wanted.post(channel, post)]
+            fresh.update({post.id: post for post in wanted if post.create_at >= self._wanted.fresh_from})
+            older = [post for post in wanted if post.create_at < self._wanted.fresh_from]
+            if older:
+                yield Read(channel=channel, posts=_in_order(older), marks={})
+        posts = _in_order(fresh.values())
+        mark = {channel.id: newest} if newest > self._marks.get(channel.id, -1) else {}
+        last = max(len(posts) - 1, 0) // BATCH * BATCH
+        for begin in range(0, last + 1, BATCH):
+            yield Read(channel=channel, posts=posts[begin : begin + BATCH], marks=mark if begin == last else {})
+
+
+def _pages(reader: Reader, channel: Channel, floor: int) -> Iterator[tuple[Post, ...]]:
+    """Yield what is not below `floor`, page by page. A short page is not the last one: a server may leave posts out."""
+    before: frozenset[MattermostId] = frozenset()
+    for number in range(1_000_000):
+        page = reader.posts(channel.id, page=number, per_page=PAGE)
+        ids = frozenset(post.id for post in page)
+        if ids <= before:
+            return  # also where the server says the same page again and again
+        above = tuple(post for post in page if post.create_at >= floor)
+        if above:
+            yield above
+        if len(above) < len(page):
+            return
+        before = ids
+
+
+def _in_order(posts: Iterable[Post]) -> tuple[Post, ...]:
+    return tuple(sorted(posts, key=lambda post: (post.create_at, post.id)))
