@@ -1,4 +1,4 @@
-"""`bxctl doctor`: is everything as it must be? The home directory, the sockets' folders, the disk, brokerd, loopd.
+"""`bxctl doctor`: is everything as it must be? Home directory, sockets' folders, disk, brokerd, gatewayd, loopd.
 
 Of an installed appliance also its users, files, images and host (bxctl.appliancechecks).
 
@@ -15,7 +15,7 @@ from bxcore.errors import BoxmakerError
 from bxcore.wire import admin, channel
 from bxcore.wire.admin import BrokerStatusReport
 from bxcore.wire.channel import CheckResult, LoopStatusReport
-from bxctl import appliancechecks, events, finding, hostchecks, leftovers, render
+from bxctl import appliancechecks, events, finding, hostchecks, leftovers, mattermostfiles, mattermostlive, render
 from bxctl.configcheck import default_folder
 from bxctl.exits import Exit
 from bxctl.finding import Finding
@@ -70,7 +70,19 @@ def _events(world: World, etc: Path) -> Iterator[Finding | LoopStatusReport]:
         report, decides = _broker(world)
         yield decides
     yield from appliancechecks.run(home, etc, report, Machine())
+    yield from _mattermost(world, etc)
     yield from _loopd_checks(world)
+
+
+def _mattermost(world: World, etc: Path) -> Iterator[Finding]:
+    """Check what there is of Mattermost; nothing where it was left out."""
+    machine = Machine()
+    settings, findings = mattermostfiles.read(etc, machine)
+    yield from findings
+    yield from mattermostfiles.checks(settings, world.home.path, machine)
+    if settings.gatewayd is not None or findings:
+        yield _socket_folder("gatewayd's socket folder", world.home.gateway_socket.parent)
+        yield from mattermostlive.checks(world, etc, settings.brokerd)
 
 
 def _loopd_checks(world: World) -> Iterator[Finding | LoopStatusReport]:

@@ -16,6 +16,8 @@ from bxctl import (
     exits,
     hostchecks,
     imagechecks,
+    mattermostfiles,
+    mattermostlive,
     placechecks,
     socketchecks,
     userchecks,
@@ -68,10 +70,20 @@ def test_every_line_command_of_the_chat_is_in_the_page() -> None:
 
 def test_every_check_of_the_doctor_has_an_entry_in_the_runbook() -> None:
     runbook = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
-    rooms = (doctor, hostchecks, imagechecks, placechecks, socketchecks, userchecks, wayin)
+    rooms = (
+        doctor,
+        hostchecks,
+        imagechecks,
+        mattermostfiles,
+        mattermostlive,
+        placechecks,
+        socketchecks,
+        userchecks,
+        wayin,
+    )
     told = [value for room in rooms for name, value in vars(room).items() if name.isupper() and type(value) is str]
     codes = [value for value in told if re.fullmatch(r"[a-z]+(_[a-z]+)+", value)]
-    assert len(set(codes)) >= 12
+    assert len(set(codes)) >= 17
     for code in codes:
         assert f"\n## {code}\n" in runbook
 
