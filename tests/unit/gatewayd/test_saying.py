@@ -18,7 +18,7 @@ from gatewayd.saying import Sayer, Says
 from tests.fakes import loopd
 from tests.fakes.loopd import FakeLoopd, Script, refuses
 from tests.fakes.postbox import an_id
-from tests.fakes.queued import Queue, post, session, settings
+from tests.fakes.gatequeue import Queue, post, session, settings
 
 PATIENCE_MS = 30_000
 
