@@ -376,15 +376,15 @@ class Store:
         )
 
     def prune(self) -> None:
-        """Forget what was handled so long ago that no catching up will meet it again."""
+        """Forget what was handled, or set aside, so long ago that no catching up will meet it again."""
         before = self._clock.now_ms() - KEPT_MS
         with self._file.writing() as database:
             database.execute(
-                "DELETE FROM posts WHERE state IN ('done', 'listed') AND changed < ? AND create_at <"
+                "DELETE FROM posts WHERE state IN ('done', 'listed', 'parked') AND changed < ? AND create_at <"
                 " (SELECT marks.create_at FROM marks WHERE marks.channel = posts.channel) - ?",
                 (before, _OVERLAP_MOST_MS),
             )
-            database.execute("DELETE FROM outgoing WHERE state = 'sent' AND made < ?", (before,))
+            database.execute("DELETE FROM outgoing WHERE state IN ('sent', 'parked') AND made < ?", (before,))
 
     # -- inside ---------------------------------------------------------------------------------
 
