@@ -25,7 +25,6 @@ def test_its_user_has_a_name_and_a_shell() -> None:
     assert layout.user(image) == layout.SHELL_USER
 
 
-def test_it_alone_has_a_shell_and_certificates() -> None:
+def test_it_alone_has_a_shell() -> None:
     images = table.load().values()
     assert [image.name for image in images if image.shell] == [table.TOOLS]
-    assert [image.name for image in images if image.certificates] == [table.TOOLS]
