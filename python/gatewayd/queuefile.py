@@ -22,6 +22,14 @@ LOCK = ".gatewayd.lock"
 Connect = Callable[..., sqlite3.Connection]
 """sqlite3.connect, or what a test has in its place."""
 
+# FULL: a commit is on disk when it returns, also where the power fails. A text that was handled is overwritten.
+_PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "trusted_schema = OFF",
+    "busy_timeout = 5000",
+)
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE posts (
@@ -132,8 +140,7 @@ def _connected(path: Path, connect: Connect) -> sqlite3.Connection:
         # Transactions are ours to begin, and the lock lets one thread in at a time.
         database = connect(path, isolation_level=None, check_same_thread=False)
         try:
-            # FULL: a commit is on disk when it returns, also where the power fails.
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF", "busy_timeout = 5000"):
+            for pragma in _PRAGMAS:
                 database.execute(f"PRAGMA {pragma}").fetchall()
             _set_up(database, path)
         except BaseException:

@@ -1,93 +1,79 @@
-"""What stands in gatewayd's queue, for tests: posts of a user, open turns, a store, settings."""
+"""Posts of a made-up server, and the entries of gatewayd's queue that they become."""
 
-from pathlib import Path
+from typing import Any
 
-from bxcore.deadline import Clock
-from bxcore.ids import MattermostId, SessionId
-from bxcore.settings import gatewayd as settings_file
-from bxcore.settings.gatewayd import GatewaydSettings
+from bxcore.ids import MattermostId, mattermost_id
 from bxcore.timestamp import Timestamp
-from gatewayd.condition import Condition
-from gatewayd.entries import Incoming, Kind, OpenTurn, Outgoing, session_of
+from gatewayd.entries import Incoming, Kind, Outgoing
+from gatewayd.posts import Account, Channel, ChannelType, Post
 from gatewayd.store import Store
-from tests.fakes.clocks import BEGIN, HandClock
-from tests.fakes.postbox import an_id
-
-CHANNEL = an_id("channel")
-OWNER = an_id("owner")
+from tests.fakes.clocks import BEGIN
 
 
-def settings(home: Path, *, attempts: int = 3, give_up_ms: int = 86_400_000) -> GatewaydSettings:
-    """Return settings whose loopd is a FakeLoopd of `home`."""
-    return GatewaydSettings(
-        state=home,
-        listen=settings_file.Listen(gateway=home / "gateway.sock", owner=home / "owner.sock"),
-        mattermost=settings_file.Mattermost(url="http://127.0.0.1:1", retry_most_ms=20),
-        loop=settings_file.Loop(socket=home / "run" / "loop-owner" / "loop.sock"),
-        allow=settings_file.Allow(users=(OWNER,)),
-        limits=settings_file.Limits(attempts=attempts, give_up_ms=give_up_ms),
-    )
+def an_id(name: str, number: int = 0) -> MattermostId:
+    """Return an id that begins with a name of a-z and 0-9."""
+    return mattermost_id(f"{name}{number:0{26 - len(name)}}")
 
 
-def post(
-    name: str,
-    *,
-    at: int = 0,
-    thread: str | None = None,
-    text: str = "Hello",
-    kind: Kind = Kind.MESSAGE,
-    channel: MattermostId = CHANNEL,
-    direct: bool = True,
-) -> Incoming:
-    """Return a post of the owner, `at` milliseconds after the first; it begins a thread where none is named."""
-    return Incoming(
+BOT, OWNER, OTHER, STRANGER = an_id("bot"), an_id("owner"), an_id("other"), an_id("stranger")
+DIRECT, TOWN = an_id("direct"), an_id("town")
+
+
+def post(name: str = "post", number: int = 0, *, after_ms: int = 0, **fields: Any) -> Post:
+    """Return a post of the owner in the direct channel, made `after_ms` after the tests' beginning."""
+    usual: dict[str, Any] = {
+        "id": an_id(name, number),
+        "user": OWNER,
+        "channel": DIRECT,
+        "root": None,
+        "type": "",
+        "message": "hello",
+        "props": {},
+        "files": 0,
+        "create_at": Timestamp(BEGIN + after_ms),
+        "edit_at": Timestamp(0),
+        "delete_at": Timestamp(0),
+        "original": "",
+    }
+    return Post(**{**usual, **fields})
+
+
+def incoming(name: str = "post", number: int = 0, *, after_ms: int = 0, **fields: Any) -> Incoming:
+    """Return the entry of such a post."""
+    usual: dict[str, Any] = {
+        "id": an_id(name, number),
+        "channel": DIRECT,
+        "thread": fields.get("id", an_id(name, number)),
+        "user": OWNER,
+        "create_at": Timestamp(BEGIN + after_ms),
+        "kind": Kind.MESSAGE,
+        "direct": True,
+        "text": "hello",
+    }
+    return Incoming(**{**usual, **fields})
+
+
+def outgoing(key: str, message: str = "an answer", root: MattermostId | None = None) -> Outgoing:
+    return Outgoing(key=key, channel=DIRECT, root=root, message=message)
+
+
+def channel(
+    name: str = "town", kind: ChannelType = ChannelType.OPEN, *, last_ms: int = 0, gone: bool = False
+) -> Channel:
+    """Return a channel; a direct one is the owner's and the bot's."""
+    return Channel(
         id=an_id(name),
-        channel=channel,
-        thread=an_id(thread or name),
-        user=OWNER,
-        create_at=Timestamp(BEGIN + at),
-        kind=kind,
-        direct=direct,
-        text=text,
+        type=kind,
+        name=f"{BOT}__{OWNER}" if kind is ChannelType.DIRECT else name,
+        last_post_at=Timestamp(BEGIN + last_ms),
+        delete_at=Timestamp(1 if gone else 0),
     )
 
 
-def command(text: str, name: str = "command", *, at: int = 1_000, thread: str | None = None) -> Incoming:
-    return post(name, at=at, thread=thread, text=text, kind=Kind.COMMAND)
+def account(user: MattermostId, username: str, *, is_bot: bool = False) -> Account:
+    return Account(id=user, username=username, is_bot=is_bot, delete_at=Timestamp(0))
 
 
-def session(thread: str) -> SessionId:
-    return session_of(an_id(thread))
-
-
-def turn(thread: str = "root", number: int = 1, *, first: bool = True) -> OpenTurn:
-    root = an_id(thread)
-    return OpenTurn(session=session_of(root), turn=number, channel=CHANNEL, thread=root, since=BEGIN, first=first)
-
-
-def outgoing(key: str, message: str = "words", *, root: str | None = "root") -> Outgoing:
-    return Outgoing(key=key, channel=CHANNEL, root=an_id(root) if root else None, message=message)
-
-
-class Queue:
-    """A store, and the board beside it. `again` opens the store anew, as after a kill."""
-
-    def __init__(self, directory: Path, clock: Clock | None = None) -> None:
-        self.directory = directory
-        self.clock = clock or HandClock()
-        self.condition = Condition(self.clock)
-        self.store = Store.open(directory, self.clock)
-
-    def again(self) -> None:
-        self.store.close()
-        self.store = Store.open(self.directory, self.clock)
-
-    def waiting(self) -> list[MattermostId]:
-        return [one.id for one in self.store.waiting()]
-
-    def unsent(self) -> list[tuple[str, str]]:
-        return [(one.outgoing.key, one.outgoing.message) for one in self.store.unsent()]
-
-    def trouble(self) -> str | None:
-        worst = self.condition.worst()
-        return worst.code if worst else None
+def keys(store: Store) -> list[str]:
+    """Return the keys of what is to be posted, in order."""
+    return [unsent.outgoing.key for unsent in store.unsent()]
