@@ -286,7 +286,8 @@ class Mattermost:
     ) -> None:
         """Answer the next requests that fit so; status 0 cuts the connection.
 
-        `after`: the request is carried out, and its answer lost. `wait`: it is held until this is set.
+        `after`: the request is carried out, and its answer lost. `wait`: it is held until this is set; with no status
+        it is then carried out and answered, only late.
         """
         self._faults.add(
             Fault(

@@ -19,7 +19,8 @@ BURST = 100
 class Fault:
     """What happens to the next `times` requests that fit. `after`: the request is carried out, and its answer lost.
 
-    `wait`: the request is held until this is set; before it is looked at, or with `after` before it is answered.
+    `wait`: the request is held until this is set. Without a status it is then carried out and answered as ever, and
+    while it is held the server is busy with it: its pending_post_id is taken.
     """
 
     method: str
@@ -30,6 +31,10 @@ class Fault:
     times: int
     after: bool
     wait: threading.Event | None
+
+    @property
+    def is_slow(self) -> bool:
+        return self.wait is not None and self.status is None
 
     def fits(self, method: str, path: str) -> bool:
         return self.times > 0 and self.method in ("*", method) and self.path.search(path) is not None

@@ -4,7 +4,9 @@ Everything here holds the world's lock while it reads or changes, and publishes 
 """
 
 import bisect
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +55,23 @@ class Posting:
             self._save(post, channel)
             self._announce(post, channel, author, pending=pending, set_online=set_online)
             return self.json(post, pending=pending)
+
+    @contextmanager
+    def busy_with(self, body: bytes) -> Iterator[None]:
+        """Be as the server is while a POST /posts with this body takes its time."""
+        try:
+            untrusted = json.loads(body or b"{}")
+        except ValueError:
+            untrusted = None
+        pending = str(untrusted.get("pending_post_id") or "") if isinstance(untrusted, dict) else ""
+        with self._world.lock:
+            mark = bool(pending) and pending not in self._world.pending
+            if mark:
+                self._world.pending[pending] = ("", self._world.now())
+        yield
+        with self._world.lock:
+            if mark and self._world.pending.get(pending, ("", 0))[0] == "":
+                self._world.pending.pop(pending, None)
 
     def _channel_for(self, author: User, untrusted: Mapping[str, Any], *, internal: bool) -> Channel:
         channel = self._world.channels.get(str(untrusted.get("channel_id", "")))

@@ -138,6 +138,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(self.server.control(path.path.removeprefix("/_control/"), body))
             return
         fault = self.server.faults.take(self.command, self.path)
+        if fault is not None and fault.is_slow:
+            self._hold(fault, body)
+            fault = None
         if fault is not None and not fault.after:
             self._fail(fault)
             return
@@ -170,6 +173,13 @@ class _Handler(BaseHTTPRequestHandler):
         if not path.startswith(f"{ROOT}/"):
             return Answer(status=404, text="404 page not found\n", headers=[("Content-Type", "text/plain")])
         return self.server.rest.call(self.command, path.removeprefix(ROOT), query, self._lowered(), body)
+
+    def _hold(self, fault: Fault, body: bytes) -> None:
+        """Be busy with a request until the test lets it go on."""
+        assert fault.wait is not None
+        busy = self.server.rest.posting.busy_with(body)
+        with busy:
+            fault.wait.wait()
 
     def _fail(self, fault: Fault) -> None:
         if fault.wait is not None:
