@@ -203,13 +203,14 @@ class Doing:
 
     def _status(self) -> str:
         counts = self._store.counts()
+        waiting = max(0, counts.waiting - 1)  # this command is one of them
         since = timestamp.to_text(self._condition.since)
         lines = [
             f"Mattermost: {'connected' if self._condition.connected else 'not connected'} since {since}",
             f"loopd: {_loop(self._turns.loop_status())}",
             f"turns running: {len(self._turns.running())}",
             f"questions open: {self._questions.open_count()}",
-            f"posts waiting: {counts.waiting} to be said, {counts.outgoing} to be posted; set aside: {counts.parked}",
+            f"posts waiting: {waiting} to be said, {counts.outgoing} to be posted; set aside: {counts.parked}",
         ]
         worst = self._condition.worst()
         if worst is not None:

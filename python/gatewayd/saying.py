@@ -131,8 +131,11 @@ class Sayer:
 
     def _say(self, post: Incoming) -> bool:
         """Say one post; return whether the next one of its thread may follow."""
+        if self._parts.store.known(post.id) is not State.WAITING:
+            return True  # taken back since the page was read
         try:
             accepted = self._accepted(post)
+            self._stop_if_taken_back(post, accepted)
         except RemoteFault as fault:
             return self._refused(post, fault)
         except (PeerLeft, PeerSilent) as fault:
@@ -156,6 +159,11 @@ class Sayer:
             if fault.code != other.value:
                 raise
         return self._parts.port.say(post, new=not new)
+
+    def _stop_if_taken_back(self, post: Incoming, accepted: MessageAccepted) -> None:
+        """Whoever took it back while it was being said found no turn to stop."""
+        if self._parts.store.known(post.id) is not State.WAITING:
+            self._parts.port.cancel(post.session, accepted.turn)
 
     def _unanswered(self, fault: BoxmakerError) -> bool:
         self._parts.condition.trouble(Part.LOOP, fault)

@@ -19,9 +19,9 @@ from gatewayd.entries import OpenTurn, Outgoing
 from gatewayd.following import Followers, Follows
 from gatewayd.loopport import Ended, LoopPort
 from tests.fakes import loopd
+from tests.fakes.gatequeue import Queue, post, session, settings, turn
 from tests.fakes.loopd import FakeLoopd, Script, ended, part, refuses, send
 from tests.fakes.postbox import an_id
-from tests.fakes.gatequeue import Queue, post, session, settings, turn
 
 PATIENCE_SECONDS = 30
 

@@ -25,8 +25,8 @@ from gatewayd.mattermost import ServerConfig
 from gatewayd.outbound import Poster
 from gatewayd.posts import Post
 from tests.fakes.clocks import BEGIN, HandClock
-from tests.fakes.postbox import BOT, Postbox, an_id
 from tests.fakes.gatequeue import CHANNEL, Queue, outgoing, session, settings
+from tests.fakes.postbox import BOT, Postbox, an_id
 
 PATIENCE_MS = 30_000
 NEVER = 10_000
@@ -109,7 +109,7 @@ class Scene:
         return NEVER
 
     def parked(self) -> list[tuple[str, str]]:
-        return self.queue.store._all("SELECT key, why FROM outgoing WHERE state = 'parked' ORDER BY n")  # type: ignore[return-value]
+        return self.queue.store._file.read("SELECT key, why FROM outgoing WHERE state = 'parked' ORDER BY n")  # type: ignore[return-value]
 
 
 @pytest.fixture

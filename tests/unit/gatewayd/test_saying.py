@@ -16,9 +16,9 @@ from gatewayd.entries import Incoming, State
 from gatewayd.loopport import LoopPort
 from gatewayd.saying import Sayer, Says
 from tests.fakes import loopd
+from tests.fakes.gatequeue import Queue, post, session, settings
 from tests.fakes.loopd import FakeLoopd, Script, refuses
 from tests.fakes.postbox import an_id
-from tests.fakes.gatequeue import Queue, post, session, settings
 
 PATIENCE_MS = 30_000
 

@@ -10,8 +10,8 @@ from gatewayd.entries import OpenTurn
 from gatewayd.faults import MattermostAway, MattermostBusy, MattermostDenied
 from gatewayd.typingshown import Typing
 from tests.fakes.clocks import HandClock
-from tests.fakes.postbox import an_id
 from tests.fakes.gatequeue import CHANNEL, turn
+from tests.fakes.postbox import an_id
 
 PATIENCE_MS = 30_000
 
