@@ -9,6 +9,7 @@ Invariant (INV-11): the token is in the head of a request and in nothing else.
 import re
 import threading
 from collections.abc import Mapping
+from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 from typing import Any
 
 import attrs
@@ -21,7 +22,7 @@ from urllib3.exceptions import HTTPError
 from bxcore.deadline import Clock, Deadline
 from bxcore.secrets import Secret, SecretRefused
 from bxcore.settings.gatewayd import Mattermost
-from gatewayd.faults import MattermostAway, MattermostUnclear
+from gatewayd.faults import MattermostAway, MattermostFault, MattermostUnclear
 from gatewayd.line import Endpoint, Line
 
 MOST_BYTES = 64 * 1_048_576
@@ -114,13 +115,9 @@ class RestHttp:
             self._line.deadline, self._line.room = self._deadline, MOST_BYTES + _HEAD_ROOM
         try:
             return self._exchange(method, target, body)
-        except (requests.RequestException, HTTPError, OSError) as fault:
+        except (requests.RequestException, HTTPError, HTTPException, ValueError, ArithmeticError) as fault:
             self._hang_up()
-            raise MattermostAway(f"the connection to the server broke ({_cause(fault)})") from None
-        except (ValueError, ArithmeticError) as fault:
-            # A number or a text that the libraries took for granted: a chunk of -5 bytes, say.
-            self._hang_up()
-            raise MattermostUnclear(f"the server's answer is not HTTP ({_cause(fault)})") from None
+            raise _fault(fault) from None
         except BaseException:
             self._hang_up()
             raise
@@ -214,9 +211,13 @@ class _Adapter(HTTPAdapter):
         super().close()
 
 
-def _cause(fault: BaseException) -> str:
-    """The kind of the innermost cause; its text may hold an address, and says no more."""
+def _fault(fault: BaseException) -> MattermostFault:
+    """Judge what the libraries raise. The innermost cause alone is named: its text may hold what the peer said."""
     inner = fault
     while inner.args and isinstance(inner.args[-1], BaseException):
         inner = inner.args[-1]
-    return type(inner).__name__
+    name = type(inner).__name__
+    if isinstance(inner, RemoteDisconnected | IncompleteRead):
+        return MattermostAway(f"the server ended the connection within its answer ({name})")
+    # What the socket itself had to say came as a MattermostFault; the rest is about HTTP, or a number that was none.
+    return MattermostUnclear(f"the server's answer is not HTTP ({name})")
