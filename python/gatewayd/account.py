@@ -153,4 +153,4 @@ def _note_unfit(server: Api, settings: GatewaydSettings) -> None:
         log.warning("the users of the settings were not looked up code=%s", error.code)
         return
     for user, why in unfit(accounts, named(settings)).items():
-        log.warning("a user of the settings cannot speak user=%s why=%s code=allowed_unfit", user, why)
+        log.warning("a user of the settings cannot speak user=%s why=%s code=mattermost_users_unfit", user, why)
