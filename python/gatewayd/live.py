@@ -1,7 +1,7 @@
 """What a program would make a link of, in text without code: addresses, and which of them may stay links. Pure.
 
-Wider than any one reader: the server links `scheme://` and `www.`, the web and mobile apps also `scheme:/x`, `tel:1`,
-`name.tld/` and e-mail addresses, in whatever they stand. One that is found for nothing is only shown as code.
+Wider than any one reader: the server links `scheme://` and `www.`, the web and mobile apps also `scheme:x` (of schemes
+that the administrator names), `name.tld/` and e-mail addresses. What is found for nothing is only shown as code.
 """
 
 import re
@@ -12,10 +12,8 @@ import attrs
 from bxcore import hosts
 from bxcore.hosts import HostRule
 
-_KNOWN = "https?|ftp|file|mailto|tel|sms|data|javascript|vbscript|xmpp|callto|mattermost"
 _LIVE = re.compile(
-    r"(?P<scheme>(?<![A-Za-z0-9.+-])[A-Za-z0-9.+-]++:(?=/))"
-    rf"|(?P<known>(?i:{_KNOWN}):(?=[\w%]))"
+    r"(?P<scheme>(?<![A-Za-z0-9.+-])(?=[0-9.+-]*+[A-Za-z])[A-Za-z0-9.+-]{2,}+:(?=[/%\w]))"
     r"|(?P<www>(?i:www)\d{0,3}\.)"
     r"|(?P<name>\.[^\W\d_]{2,63}/)"
     r"|(?P<mail>@[\w.-]*\.[^\W\d_]{2})"

@@ -37,7 +37,6 @@ _PREFIX = re.compile(r"(?:[ \t>]|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))*")
 _EMPTY_ITEM = re.compile(r"(?:[ \t>]|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))+")
 _ITEM = re.compile(r" *(?:[-+*]|\d+\.) +\S")
 _DELIMITERS = re.compile(r"(?:[\s>]|[+*]\s|\d{1,9}[.)]\s)*([-:| \t]*)(.*)")
-_GLUED = re.compile(r"(?<![A-Za-z0-9.+-])[A-Za-z0-9.+-]++:[/%\w]")
 _MAIL = re.compile(r"[^\s]*@[\w.-]*\.[^\W\d_]{2}")
 _BARE_PIPE = re.compile(r"(?<!\\)((?:\\\\)*)\|")
 
@@ -287,10 +286,8 @@ def _gap(before: str, code: str) -> str:
     if before.endswith("`"):
         return " "
     word = before[max(before.rfind(" "), before.rfind("\t")) + 1 :]
-    glued = (
-        (_GLUED.search(word) is not None)
-        or (word.endswith(":") and code.startswith(("(", "-(")))
-        or (word.strip("*_(") != "" and _MAIL.match(code) is not None)
+    glued = (word.endswith(":") and code.startswith(("(", "-("))) or (
+        word.strip("*_(") != "" and _MAIL.match(code) is not None
     )
     # A backslash that escapes nothing would escape the backtick.
     odd = (len(before) - len(before.rstrip("\\"))) % 2
