@@ -121,7 +121,7 @@ clean-appliance: ## take away the images and containers of make appliance; what 
 
 verify-model: ## does it hold against a real model server? (UPSTREAM= for yours)
 	@$(SETUP) $(if $(UPSTREAM),,model)
-	@exec $(BIN)/python -m pytest -q tests/contract
+	@exec $(BIN)/python -m pytest -q tests/contract/test_*.py
 
 verify-mattermost: ## does it hold against a real Mattermost? (MATTERMOST_URL=, or MATTERMOST_BINARY= and MATTERMOST_DATABASE=)
 	@$(SETUP)
