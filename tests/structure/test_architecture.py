@@ -20,7 +20,7 @@ def named(text: str) -> set[str]:
     return {word for marked in re.findall(r"`([^`]+)`", text) for word in marked.split()}
 
 
-@pytest.mark.parametrize("role", ["brokerd", "loopd"])
+@pytest.mark.parametrize("role", ["brokerd", "gatewayd", "loopd"])
 def test_every_module_has_its_room(role: str) -> None:
     modules = {path.stem for path in (sources.PYTHON / role).glob("*.py")} - {"__init__"}
     assert named(section(role)) == modules
