@@ -6,7 +6,8 @@ let
   inherit (builtins) elemAt head match;
   is = pattern: text: match pattern text != null;
 
-  parts = match "(https?)://(\\[[0-9a-fA-F:.]+]|[A-Za-z0-9.-]+)(:([1-9][0-9]{0,4}))?(/[A-Za-z0-9._~-]+)*" said.url;
+  parts = match "(https?)://(\\[[0-9a-f:.]+]|[A-Za-z0-9.-]+)(:([1-9][0-9]{0,4}))?((/[A-Za-z0-9._~-]+)*)" said.url;
+  host = elemAt parts 1;
   port =
     if elemAt parts 3 != null then
       elemAt parts 3
@@ -19,11 +20,14 @@ rec {
   # In the directory that gatewayd reads beside its settings.
   authority = "etc/gatewayd/ca.pem";
 
-  isAddress = parts != null;
+  isAddress =
+    parts != null
+    && builtins.fromJSON port < 65536
+    && (elemAt parts 4 == "" || match "\\[.*" host == null);
 
   # Its words as those of a model server: which are addresses, which this machine.
   server = import ./upstream.nix {
-    upstream = if isAddress then "http://${elemAt parts 1}:${port}" else "";
+    upstream = if isAddress then "http://${host}:${port}" else "";
   };
 
   # Never the host's: of this machine at most the one port, where the server is here.

@@ -239,7 +239,7 @@ in
     };
 
     allowedUsers = ids ''
-      Who may speak with Boxmaker, by their ids of Mattermost (`bxctl mattermost whoami` shows them): in direct messages
+      Who may speak with Boxmaker, by their ids of Mattermost (docs/mattermost.md has how to find them): in direct messages
       always, in the channels of {option}`services.boxmaker.mattermost.allowedChannels` where they name the bot. Required.
     '';
     allowedChannels = ids ''

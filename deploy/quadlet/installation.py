@@ -84,7 +84,7 @@ def left_out(wiring: Wiring, answers: Answers, root: Path) -> Iterator[Step]:
             yield from _without_a_manager(account)
         yield from (Remove(path=path) for path in files)
         settings = str(wiring.at(role.config))
-        if settingsfiles.is_ours(below(root, settings)):
+        if below(root, settings).exists() and settingsfiles.is_ours(below(root, settings)):
             yield Remove(path=settings)
 
 

@@ -93,6 +93,7 @@ def check(said: Mattermost | None, brought: Brought, wiring: Wiring, root: Path)
         return
     try:
         settings.Mattermost(url=said.url)
+        urlsplit(said.url).port  # noqa: B018  # raises where there is no such port
         settings.Allow(users=said.users)
     except ValueError as error:
         raise Refusal(f"--mattermost: {error}") from None

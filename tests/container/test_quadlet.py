@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -56,13 +57,16 @@ needs_generator = pytest.mark.skipif(
 )
 
 
-def generated(role: str, settings: roleplan.Settings, directory: Path) -> str:
+def generated(
+    role: str, settings: roleplan.Settings, directory: Path, credentials: Mapping[str, str] | None = None
+) -> str:
     """Return the service that the generator makes of a role's unit and this machine's drop-in."""
     assert GENERATOR is not None
     tags = dict.fromkeys(WIRING.roles, "0123abcd")
     top = f"/etc/containers/systemd/users/{WIRING.roles[role].uid}"
     shutil.copytree(FILES / top.removeprefix("/"), directory, dirs_exist_ok=True)
-    for path, text in hostfiles.machine(WIRING, settings, owner="alice", tags=tags).items():
+    made = hostfiles.machine(WIRING, settings, owner="alice", tags=tags, credentials=credentials or {})
+    for path, text in made.items():
         if path.startswith(f"{top}/"):
             file = directory / path.removeprefix(f"{top}/")
             file.parent.mkdir(exist_ok=True)
@@ -109,6 +113,16 @@ def test_systemd_is_told_by_the_role_that_it_is_ready(role: str, tmp_path: Path)
     assert "--sdnotify=container" in words(service)
     for line in ("Type=notify", "NotifyAccess=all", "Delegate=yes", "WantedBy=default.target"):
         assert line in service.splitlines()
+
+
+@needs_generator
+def test_a_role_is_shown_the_credential_that_systemd_opens_for_it(tmp_path: Path) -> None:
+    sealed = "/etc/boxmaker/gatewayd/mattermost-token.cred"
+    service = generated("gatewayd", SETTINGS["a server on a network"], tmp_path, {"mattermost-token": sealed})
+    assert f"LoadCredentialEncrypted=mattermost-token:{sealed}" in service.splitlines()
+    found = options(words(service), "localhost/boxmaker/gatewayd:0123abcd")
+    place = Path("/run/user/644/credentials/bx-gatewayd.service")
+    assert set(roleplan.secrets(WIRING, "gatewayd", place)) <= set(found)
 
 
 @needs_generator
