@@ -105,26 +105,23 @@ def _without_code(text: str) -> str:
 def _paragraphs(text: str) -> Iterator[str]:
     """Yield what is neither a fenced nor an indented block, cut at empty lines: a code span does not cross one."""
     lines: list[str] = []
-    fence, fence_quoted = "", False
+    fence, depth = "", 0  # of the block, or else of the paragraph that is open: how often it is quoted
     for untouched in text.splitlines():
         quote = _QUOTE.match(untouched)
-        line = untouched[quote.end() :] if quote else untouched
-        if fence_quoted and quote is None:
-            fence, fence_quoted = "", False  # a block ends with the quotation that it is in
+        line, here = (untouched[quote.end() :], quote[0].count(">")) if quote else (untouched, 0)
         mark = _FENCE.match(line)
-        if fence:
+        if fence and here >= depth:
             closes = mark is not None and mark[1].startswith(fence) and not line[mark.end() :].strip()
             fence = "" if closes else fence
-        elif mark is not None:
-            fence, fence_quoted = mark[1], quote is not None
-        elif not lines and line.startswith(("    ", "\t")):
-            continue  # an indented block cannot interrupt a paragraph
-        elif line.strip():
-            lines.append(line)
             continue
-        if lines:
+        fence = mark[1] if mark else ""  # a block ends with the quotation that it is in
+        if lines and (mark or here > depth or not line.strip()):
             yield "\n".join(lines)
             lines = []
+        # Without its sign a quoted paragraph goes on, and an indented block cannot interrupt one.
+        depth = depth if lines else here
+        if line.strip() and mark is None and (lines or not line.startswith(("    ", "\t"))):
+            lines.append(line)
     if lines:
         yield "\n".join(lines)
 

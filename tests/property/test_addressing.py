@@ -1,9 +1,11 @@
-"""Whom a text names: against the fake server's own reading of it, which was written apart; and commands of any text."""
+"""Whom a text names: against a CommonMark parser and the fake server's words; and commands of any text."""
 
 from collections.abc import Collection
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from gatewayd import addressing, commands
 from gatewayd.commands import Approve, Deny
@@ -20,15 +22,29 @@ class Existing:
 WORDS = st.sampled_from(
     ["@bot", "@Bot.", "@bot...", "@bot-", "@bot.two", "@bottle", "@alice", "@ALICE:", "@all", "@under_score_", "@x._-",
      "me@bot", "word", "`", "``", "`@bot`", "\n", "\n\n", "\n```\n", "\n~~~\n", "\n    ", "\n   ", "!", "(@bot)",
-     "**@bot**"]
+     "\n> ", "**@bot**"]
 )  # fmt: skip
 TEXTS = st.lists(WORDS, max_size=14).map(" ".join)
 
 
+def shown(text: str) -> str:
+    """Return what a reader sees of a text outside of code, by a parser that is not ours."""
+    blocks = (block.children or [] for block in MarkdownIt("commonmark").parse(text) if block.type == "inline")
+    return "\n\n".join(" ".join("".join(map(_plain, tokens)).split()) for tokens in blocks)
+
+
+def _plain(token: Token) -> str:
+    if token.type in ("softbreak", "hardbreak"):
+        return "\n"
+    return " " if token.type == "code_inline" else token.content.replace("`", "'")
+
+
 @given(TEXTS)
 @example("``  ` @bot `")
+@example("` \n\n @bot `")
+@example("> ```\n> @bot\n@bot")
 def test_it_is_named_where_the_server_says_so(text: str) -> None:
-    named = rules.mentions(text, dict.fromkeys(USERS)).names
+    named = rules.mentions(shown(text), dict.fromkeys(USERS)).names
     names = Existing()
     assert addressing.for_us(text, bot="bot", direct=False, own_thread=False, names=names) == ("bot" in named)
     expected = "bot" in named or not named
