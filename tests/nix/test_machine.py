@@ -118,7 +118,7 @@ def test_the_allowed_addresses_follow_from_the_upstream_or_are_said(said: dict[s
 @pytest.mark.parametrize(
     ("url", "said", "allowed"),
     [
-        ("https://[2001:db8::9]:8443/chat", {}, ["2001:db8::9"]),
+        ("https://[2001:db8::9]:8443", {}, ["2001:db8::9"]),
         ("http://127.0.0.1:8065", {}, ["127.0.0.1"]),
         ("https://chat.example.org", {"gatewayd": ["192.0.2.0/24"]}, ["192.0.2.0/24"]),
     ],
