@@ -283,24 +283,24 @@ class Mattermost:
         times: int = 1,
         after: bool = False,
         wait: threading.Event | None = None,
-    ) -> None:
+    ) -> threading.Event:
         """Answer the next requests that fit so; status 0 cuts the connection.
 
         `after`: the request is carried out, and its answer lost. `wait`: it is held until this is set; with no status
-        it is then carried out and answered, only late.
+        it is then carried out and answered, only late. Returns what is set once a request is held.
         """
-        self._faults.add(
-            Fault(
-                method=method,
-                path=re.compile(path_regex),
-                status=status,
-                body=body.encode("utf-8", "surrogateescape"),
-                headers=headers or {},
-                times=times,
-                after=after,
-                wait=wait,
-            )
+        fault = Fault(
+            method=method,
+            path=re.compile(path_regex),
+            status=status,
+            body=body.encode("utf-8", "surrogateescape"),
+            headers=headers or {},
+            times=times,
+            after=after,
+            wait=wait,
         )
+        self._faults.add(fault)
+        return fault.begun
 
     def clear_faults(self) -> None:
         self._faults.clear()
@@ -407,7 +407,7 @@ class Mattermost:
                 found = found(*arguments.pop("args", ()), **arguments)
         except (AppError, TypeError, ValueError, KeyError) as error:
             return Answer(status=400, json={"error": f"{name}: {error!r}"})
-        return Answer(json={"result": _plain(found)})
+        return Answer(json={"result": None if name == "fail" else _plain(found)})
 
 
 class Admin:

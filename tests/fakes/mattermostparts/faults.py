@@ -31,6 +31,8 @@ class Fault:
     times: int
     after: bool
     wait: threading.Event | None
+    begun: threading.Event = field(default_factory=threading.Event)
+    """Set once a request is held."""
 
     @property
     def is_slow(self) -> bool:

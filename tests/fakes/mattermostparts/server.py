@@ -179,10 +179,12 @@ class _Handler(BaseHTTPRequestHandler):
         assert fault.wait is not None
         busy = self.server.rest.posting.busy_with(body)
         with busy:
+            fault.begun.set()
             fault.wait.wait()
 
     def _fail(self, fault: Fault) -> None:
         if fault.wait is not None:
+            fault.begun.set()
             fault.wait.wait()
         if fault.status == CUT:
             self.close_connection = True
