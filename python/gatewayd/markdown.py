@@ -21,6 +21,8 @@ from gatewayd.fences import Code
 
 MOST_TICKS = 16
 """Code in a line that would need more backticks around it is text."""
+LONGEST_LINK = 900
+"""A link is in one post, so a longer one is none."""
 DEEPEST = 80
 """Marks of lists and quotes count up to this column: the web app stops taking nested ones apart at a hundred."""
 
@@ -38,6 +40,7 @@ _EMPTY_ITEM = re.compile(r"(?:[ \t>]|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))+")
 _ITEM = re.compile(r" *(?:[-+*]|\d+\.) +\S")
 _DELIMITERS = re.compile(r"(?:[\s>]|[+*]\s|\d{1,9}[.)]\s)*([-:| \t]*)(.*)")
 _MAIL = re.compile(r"[^\s]*@[\w.-]*\.[^\W\d_]{2}")
+_LIVE_MARKS = re.compile(r"\]\(|<|@")
 _BARE_PIPE = re.compile(r"(?<!\\)((?:\\\\)*)\|")
 
 # For quote(): a mark is escaped, or an entity where the web app knows no escape of it.
@@ -160,7 +163,7 @@ def _scope(lines: Sequence[str], rules: Sequence[HostRule], *, table: bool) -> I
     read = [_pieces(line, rules) for line in lines]
     codes = [piece.text for pieces in read for piece in pieces if piece.kind is Kind.CODE]
     marks: frozenset[str] = frozenset()
-    if any("](" in code or "<" in code or live.within(code) for code in codes):
+    if any(_LIVE_MARKS.search(code) or live.within(code) for code in codes):
         # The web app ends emphasis (and both apps a formula, or a quoted mail address) inside code if it began before.
         inside = "".join(codes)
         marks = frozenset(mark for mark in "*_~$" if mark in inside) | ({'"'} if '"@' in inside else set())
@@ -223,7 +226,7 @@ def _needed(found: "re.Match[str]") -> str:
 def _links(text: str, rules: Sequence[HostRule], *, last: bool) -> Iterator[_Piece]:
     at = 0
     for found in _LINK.finditer(text):
-        if live.within(found[1]) or not found[1].strip() or not live.permitted(found[2], rules):
+        if not _may_stay(found[1], found[2], rules):
             continue
         yield from _addresses(text[at : found.start()], rules, last=False)
         yield _Piece(Kind.LINK, found[2], found[1])
@@ -231,12 +234,21 @@ def _links(text: str, rules: Sequence[HostRule], *, last: bool) -> Iterator[_Pie
     yield from _addresses(text[at:], rules, last=last)
 
 
+def _may_stay(label: str, url: str, rules: Sequence[HostRule]) -> bool:
+    long = len(url) + len(_plain(label, frozenset('*_~$"'))) > LONGEST_LINK
+    return bool(label.strip()) and not long and not live.within(label) and live.permitted(url, rules)
+
+
 def _addresses(text: str, rules: Sequence[HostRule], *, last: bool) -> Iterator[_Piece]:
     at = 0
     for address in live.addresses(text, rules, last=last):
         yield _Piece(Kind.TEXT, text[at : address.start])
         shown = text[address.start : address.end]
-        yield _Piece(Kind.LINK, shown) if address.link else _Piece(Kind.CODE, _ESCAPED.sub(r"\1", shown))
+        yield (
+            _Piece(Kind.LINK, shown)
+            if address.link and len(shown) <= LONGEST_LINK
+            else _Piece(Kind.CODE, _ESCAPED.sub(r"\1", shown))
+        )
         at = address.end
     yield _Piece(Kind.TEXT, text[at:])
 
