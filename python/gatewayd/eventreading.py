@@ -30,25 +30,11 @@ class Position:
     next_seq: int
 
 
-class Skipped:
-    """Which kinds of events could not be read: each is logged once. The names are the server's, hence the bound."""
-
-    MOST = 64
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-
-    def note(self, event: Event, fault: NotOurs) -> None:
-        """An event was left out."""
-        if event.name not in self._names and len(self._names) < self.MOST:
-            self._names.add(event.name)
-            log.warning("event skipped event=%s why=%s", event.name, fault)
-
-
 class EventReading:
     """Reads a stream. `resume` is what the server was asked to go on from.
 
-    `opened`: it said that it is the bot's. `forgotten`: it said that it is nobody's, and would stay silent for ever.
+    `skipped` are the names of events that were logged as malformed: each is, once. `opened`: the server said that
+    the stream is the bot's. `forgotten`: it said that it is nobody's, and would stay silent for ever.
     """
 
     def __init__(
@@ -60,7 +46,7 @@ class EventReading:
         ping_ms: int,
         resume: Position | None,
         user: str | None,
-        skipped: Skipped,
+        skipped: set[str],
         sink: Callable[[Item], None],
     ) -> None:
         self._line, self._stream = line, stream
@@ -96,7 +82,7 @@ class EventReading:
         while True:
             self._take(self._stream.receive())
 
-    def _take(self, untrusted: bytes) -> None:
+    def _take(self, untrusted: str) -> None:
         try:
             frame = items.frame(untrusted)
         except NotOurs as fault:
@@ -122,11 +108,16 @@ class EventReading:
         try:
             item = items.item(event, self.user)
         except NotOurs as fault:
-            self._skipped.note(event, fault)
+            self._skip(event, fault)
             item = None
         if item is not None:
             self._sink(item)
         self._next_seq = event.seq + 1  # after it was handed on: else a fault in between would lose it
+
+    def _skip(self, event: Event, fault: NotOurs) -> None:
+        if event.name not in self._skipped:  # one of the few names that items reads
+            self._skipped.add(event.name)
+            log.warning("event skipped event=%s why=%s", event.name, fault)
 
     def _replied(self, reply: Reply) -> None:
         if not reply.ok:

@@ -19,7 +19,7 @@ from bxcore.settings import gatewayd as settings_file
 from gatewayd import websocketstream
 from gatewayd.backoff import Backoff
 from gatewayd.condition import Condition, Part
-from gatewayd.eventreading import EventReading, Position, Skipped
+from gatewayd.eventreading import EventReading, Position
 from gatewayd.faults import MattermostBusy, MattermostFault, MattermostUnclear, TokenRefused
 from gatewayd.items import ChannelGone, ChannelJoined, Deleted, Edited, Item, Lost, Opened, Posted
 from gatewayd.line import Endpoint, Line
@@ -50,7 +50,7 @@ class Events:
         self._condition, self._sink, self._api = condition, sink, api
         self._endpoint = Endpoint.of(settings)
         self._backoff = Backoff(_FIRST_PAUSE_MS, settings.retry_most_ms, random.random)
-        self._skipped = Skipped()
+        self._skipped: set[str] = set()
         self._position: Position | None = None
         self._user: str | None = None
         self._doubtful = False

@@ -99,7 +99,7 @@ _VERSION = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,5}){1,2}")
 _CONNECTION = re.compile(r"[A-Za-z0-9]{1,64}")
 
 
-def frame(untrusted: bytes) -> Event | Reply:
+def frame(untrusted: str) -> Event | Reply:
     """Return what a message of the stream is. Raises NotOurs."""
     fields = serverjson.loads(untrusted)
     if not isinstance(fields, dict):

@@ -115,12 +115,13 @@ class RestHttp:
             self._line.deadline, self._line.room = self._deadline, MOST_BYTES + _HEAD_ROOM
         try:
             return self._exchange(method, target, body)
-        except (requests.RequestException, HTTPError, HTTPException, ValueError, ArithmeticError) as fault:
-            self._hang_up()
-            raise _fault(fault) from None
+        except (requests.RequestException, HTTPError, HTTPException, ValueError, ArithmeticError) as error:
+            fault = _fault(error)
         except BaseException:
             self._hang_up()
             raise
+        self._hang_up()
+        raise fault  # out here, since what requests raises holds the request, and with it the token
 
     def _exchange(self, method: str, target: str, body: bytes | None) -> Answer:
         url = f"{self._settings.url}/api/v4{target}"

@@ -1,4 +1,7 @@
-"""A bot's event connection to a fake server, and what it said, in order. Threads: the connection's own, and the test's."""
+"""A bot's event connection to a fake server, and what it said, in order.
+
+Threads: the connection's own, and the test's.
+"""
 
 import queue
 from types import TracebackType
@@ -30,7 +33,7 @@ class Told(Condition):
 
 
 class EventPlace:
-    """A server, a person in a direct channel with a bot, and the bot's event connection. Waits fail with the test's end."""
+    """A server, a person in a direct channel with a bot, and the bot's event connection."""
 
     def __init__(self, server: Server, *, ping_ms: int = 60_000, retry_most_ms: int = 20) -> None:
         self.server = server

@@ -26,6 +26,10 @@ def eventually(holds: Callable[[], bool]) -> None:
         pause.wait(0.002)
 
 
+def up(place: EventPlace) -> bool:
+    return place.condition.connected
+
+
 def code(place: EventPlace) -> str | None:
     worst = place.condition.worst()
     return worst.code if worst else None
@@ -45,14 +49,14 @@ def test_a_new_stream_says_so_before_its_events(server: Server) -> None:
 
 def test_the_condition_shows_the_connection(server: Server) -> None:
     place = EventPlace(server)
-    assert not place.condition.connected
+    assert not up(place)
     with place:
         place.opened()
-        assert place.condition.connected
+        assert up(place)
         assert place.condition.server_version == "11.6.0"
         assert place.condition.worst() is None
-    assert not place.condition.connected
-    assert isinstance(place.until(Lost), Lost)
+    assert not up(place)
+    assert isinstance(place.next(), Lost)
 
 
 def test_edits_and_deletions_are_told_apart_from_posts(server: Server) -> None:
