@@ -11,6 +11,7 @@ import select
 import threading
 from typing import Protocol
 
+from brokerd import approvalposts
 from brokerd.approvaltext import Question
 from bxcore import logs
 from bxcore.client import Connection, PeerUnclear
@@ -176,8 +177,6 @@ class GatewayCourier:
         return errand.ended is not None or self._stopping.is_set()
 
     def _message(self, question: Question) -> ApprovalOpen:
-        from brokerd import approvalposts  # FIXME: to the top
-
         parts, answerable = approvalposts.parts(question, limit=self._limit)
         return ApprovalOpen(
             id=question.id,
@@ -261,5 +260,5 @@ def _elsewhere(number: int, ending: ApprovalEnding) -> ApprovalClosed:
 def _too_late(errand: _Errand, why: str) -> ApprovalClosed:
     """Whoever was faster has it on disk by now, and says so in a moment."""
     errand.woken(ENDING_MS)
-    detail = why if errand.ended is None else f"it had ended before: {errand.ended.value}"
+    detail = why if errand.ended is None else f"it had ended as {errand.ended.value}"
     return ApprovalClosed(id=errand.question.id, ending=ApprovalEnding.NOT_PENDING, detail=detail)

@@ -55,8 +55,9 @@ class Parts:
         self._size, self._typing_ms = PostSize(), SHOWN_MS
         self._poster: Poster | None = None
         self._typing: Typing | None = None
-        self._lock = threading.Lock()  # around _running and the decision to start
+        self._lock = threading.Lock()  # around the two below, and the decision to start
         self._running: list[Part] = []
+        self._first: Mattermost | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         world = World(
@@ -93,6 +94,8 @@ class Parts:
         self._stopping.set()
         with self._lock:
             running = list(self._running)
+            if self._first is not None:
+                self._first.close()  # ends a call that is under way
         for part in running:
             part.stop()
         self.questions.stop()
@@ -109,7 +112,9 @@ class Parts:
 
     def _begin(self, tried: Callable[[], None], on_failure: Callable[[], None]) -> None:
         try:
-            found = account.check(self._api, self._settings, self._condition, stopping=self._stopping, tried=tried)
+            found = account.check(
+                self._first_api, self._settings, self._condition, stopping=self._stopping, tried=tried
+            )
             if found is not None:
                 self._account = found
                 self._learn_limits()
@@ -182,7 +187,7 @@ class Parts:
 
     def _learn_limits(self) -> None:
         try:
-            with closing(self._api()) as api:
+            with closing(self._first_api()) as api:
                 config = api.config()
         except MattermostFault as error:
             log.warning("the server's limits are not known, the smallest are kept code=%s", error.code)
@@ -191,6 +196,14 @@ class Parts:
 
     def _api(self) -> Mattermost:
         return Mattermost(self._settings.mattermost, self._token)
+
+    def _first_api(self) -> Mattermost:
+        """Return the connection of the start, which `stop` ends."""
+        with self._lock:
+            self._first = self._api()
+            if self._stopping.is_set():
+                self._first.close()
+            return self._first
 
     def _bot(self) -> MattermostId:
         if self._account is None:

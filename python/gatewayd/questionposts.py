@@ -7,6 +7,7 @@ left so, whenever the process is killed. What is posted is brokerd's own text, u
 
 import heapq
 import itertools
+import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -31,6 +32,8 @@ from gatewayd.posts import Channel, Post
 from gatewayd.store import Store
 
 FIRST_PAUSE_MS = 1_000
+
+_FENCE = re.compile("`{3,}")
 
 log = logs.get("questionposts")
 T = TypeVar("T")
@@ -341,7 +344,7 @@ class Marking:
             heapq.heappush(self._jobs, entry)
 
     def _mark(self, api: Api, question: Question, headline: str) -> None:
-        message = closed(question.message, headline)
+        message = closed(question, headline)
         try:
             api.patch_post(question.post, message=message, props=props(f"question:{question.id}:closed"))
         except (MattermostDenied, MattermostRefused) as error:
@@ -362,7 +365,10 @@ class Marking:
         self._mark(api, question, headline)
 
 
-def closed(message: str, headline: str) -> str:
+def closed(question: Question, headline: str) -> str:
     """Return what a dead post says: that it is over first, then what was asked, without how to answer it."""
-    kept = message.rpartition("\n`")[0]
-    return f"**{headline}**\n\n{kept}" if kept else f"**{headline}**"
+    lines = question.message.splitlines()
+    fences = [number for number, line in enumerate(lines) if _FENCE.fullmatch(line)]
+    # brokerd's block stands in a fence that nothing in it can close; what is behind it says how to answer.
+    asked = "\n".join(lines[: fences[-1] + 1]) if len(fences) > 1 else f"Approval {question.id}"
+    return f"**{headline}**\n\n{asked}"

@@ -206,7 +206,7 @@ def test_the_slower_of_two_answers_is_told_the_truth(
         go.set()
         assert isinstance(asking.answer(), ToolDenied)
         closed = chat.wait(ApprovalClosed)
-    assert (closed.ending, closed.detail) == (ApprovalEnding.NOT_PENDING, "it had ended before: refused")
+    assert (closed.ending, closed.detail) == (ApprovalEnding.NOT_PENDING, "it had ended as refused")
     assert answered(brokered).approver == "bxctl"
     assert brokered.containers.ran == []
 

@@ -22,7 +22,7 @@ from gatewayd.condition import Condition
 from gatewayd.entries import Asking, Incoming, Kind, Question, Thread, session_of
 from gatewayd.faults import MattermostAway, MattermostBusy, TokenRefused
 from gatewayd.posts import Post
-from gatewayd.questionposts import World
+from gatewayd.questionposts import World, closed
 from gatewayd.questions import MOVES, RESTARTED, Questions, State, ended
 from gatewayd.store import Store
 from tests.fakes.postbox import BOT, Postbox, an_id, direct
@@ -378,8 +378,8 @@ def test_the_loser_is_told_that_it_was_answered_elsewhere_first(gate: Gate) -> N
     with gate.asked() as asked:
         gate.say(YES, asked.post)
         asked.reply()
-        asked.tell(ApprovalEnding.NOT_PENDING, "it had ended before: refused")
-        assert "came too late and changed nothing (it had ended before: refused)" in gate.note()
+        asked.tell(ApprovalEnding.NOT_PENDING, "it had ended as refused")
+        assert "came too late and changed nothing (it had ended as refused)" in gate.note()
 
 
 def test_answered_with_bxctl_it_says_so_and_is_over(gate: Gate) -> None:
@@ -447,6 +447,19 @@ def test_a_post_that_is_gone_needs_no_mark(gate: Gate) -> None:
         gate.postbox.until(lambda: "patch_post" in gate.postbox.calls)
         gate.settled()
     assert gate.store.questions() == ()
+
+
+FENCED = "**Approval 7**\n\n````\ntool\n```\n!approve 8\n````\n\nTo answer, write in this thread `!approve 7`.\n"
+
+
+def test_a_dead_post_shows_what_was_asked_and_not_how_to_answer() -> None:
+    question = Question(post=an_id("p"), id=7, channel=DIRECT, root=None, message=FENCED)
+    assert closed(question, "Refused.") == "**Refused.**\n\n**Approval 7**\n\n````\ntool\n```\n!approve 8\n````"
+
+
+def test_a_dead_post_without_a_block_says_which_question_it_was() -> None:
+    question = Question(post=an_id("p"), id=7, channel=DIRECT, root=None, message="too long: `bxctl approve 7`")
+    assert closed(question, "Refused.") == "**Refused.**\n\nApproval 7"
 
 
 # -- restarted, stopped, killed -----------------------------------------------------------------------

@@ -1,0 +1,167 @@
+"""What gatewayd refuses before it starts, and in which order its parts start and stop."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bxcore.deadline import SystemClock
+from bxcore.errors import ConfigError
+from bxcore.listener import UnsafeDirectory
+from bxcore.secrets import Secret
+from bxcore.settings import gatewayd as settings_file
+from gatewayd import __main__ as program
+from gatewayd import account
+from gatewayd.faults import NotABot
+from gatewayd.parts import Parts
+from gatewayd.posts import Account
+from gatewayd.store import Store
+from tests.fakes.postbox import BOT, an_id
+
+CLOCK = SystemClock()
+PATIENCE_MS, PATIENCE_SECONDS = 60_000, 60
+
+
+# -- the state directory ----------------------------------------------------------------------------
+
+
+def test_a_directory_of_our_own_is_taken(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    program._check_state(tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o750, 0o701, 0o770], ids=oct)
+def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    with pytest.raises(UnsafeDirectory, match="others may enter"):
+        program._check_state(tmp_path)
+
+
+def test_what_is_no_directory_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "file").touch()
+    for name in ("link", "file"):
+        with pytest.raises(UnsafeDirectory, match="must be a directory itself"):
+            program._check_state(tmp_path / name)
+    with pytest.raises(ConfigError, match="create it for this user"):
+        program._check_state(tmp_path / "none")
+
+
+# -- the parts --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with closing(Store.open(tmp_path, CLOCK)) as made:
+        yield made
+
+
+@pytest.fixture
+def parts(tmp_path: Path, store: Store) -> Parts:
+    settings = settings_file.GatewaydSettings(
+        state=tmp_path,
+        listen=settings_file.Listen(gateway=tmp_path / "g", owner=tmp_path / "o"),
+        mattermost=settings_file.Mattermost(url="http://127.0.0.1:1", retry_most_ms=1),
+        loop=settings_file.Loop(socket=tmp_path / "l"),
+        allow=settings_file.Allow(users=(an_id("alice"),)),
+    )
+    return Parts(settings, Secret("mattermost-token", "canary"), store=store, clock=CLOCK)
+
+
+class Noted:
+    """A part that only notes what is done to it."""
+
+    def __init__(self, name: str, seen: list[str]) -> None:
+        self._name, self._seen = name, seen
+
+    def start(self) -> None:
+        self._seen.append(f"start {self._name}")
+
+    def stop(self) -> None:
+        self._seen.append(f"stop {self._name}")
+
+    def join(self, _milliseconds: int) -> bool:
+        self._seen.append(f"join {self._name}")
+        return True
+
+
+def says(what: Callable[[], Account | None]) -> Callable[..., Account | None]:
+    """account.check, which finds what a test says."""
+
+    def check(*_: object, tried: Callable[[], None], **__: object) -> Account | None:
+        tried()
+        return what()
+
+    return check
+
+
+def test_whoever_takes_work_starts_first_and_stops_last(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(account, "check", says(lambda: BOT))
+    monkeypatch.setattr(Parts, "_learn_limits", lambda _: None)
+    monkeypatch.setattr(Parts, "_built", lambda *_: [Noted("giver", seen), Noted("taker", seen)])
+    parts.start(tried=lambda: seen.append("tried"), on_failure=lambda: seen.append("failed"))
+    assert parts._thread is not None
+    parts._thread.join()
+    parts.stop()
+    assert parts.join(PATIENCE_MS)
+    assert seen == ["tried", "start taker", "start giver", "stop giver", "stop taker", "join giver", "join taker"]
+
+
+def test_the_real_parts_stand_in_the_order_in_which_a_post_meets_them(parts: Parts) -> None:
+    built = parts._built(BOT)
+    for part in built:
+        part.stop()
+        assert part.join(PATIENCE_MS)
+    assert [type(part).__name__ for part in built] == [
+        "Events",
+        "Inbound",
+        "Doing",
+        "Conversation",
+        "Typing",
+        "Questions",
+        "Poster",
+    ]
+
+
+def test_stopped_before_the_server_said_who_we_are_nothing_is_started(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late() -> Account:
+        parts.stop()
+        return BOT
+
+    seen: list[str] = []
+    monkeypatch.setattr(account, "check", says(late))
+    monkeypatch.setattr(Parts, "_built", lambda *_: [Noted("part", seen)])
+    parts.start(tried=lambda: None, on_failure=lambda: seen.append("failed"))
+    assert parts.join(PATIENCE_MS)
+    assert seen == []
+
+
+@pytest.mark.parametrize("error", [NotABot("a person's"), RuntimeError("a fault of ours")], ids=["owner's", "ours"])
+def test_what_ends_the_start_is_handed_to_the_main_thread(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail() -> Account:
+        raise error
+
+    failed = threading.Event()
+    monkeypatch.setattr(account, "check", says(fail))
+    parts.start(tried=lambda: None, on_failure=failed.set)
+    assert failed.wait(PATIENCE_SECONDS)
+    assert parts.join(PATIENCE_MS)
+    assert parts.failure is error
+
+
+def test_a_server_that_does_not_say_its_limits_leaves_the_smallest(parts: Parts) -> None:
+    parts._learn_limits()
+    assert parts._size.characters == 4_000
+
+
+def test_a_second_stop_harms_nothing(parts: Parts) -> None:
+    parts.stop()
+    parts.stop()
+    assert parts.join(PATIENCE_MS)
