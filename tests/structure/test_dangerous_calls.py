@@ -43,12 +43,12 @@ HOMES = {
     "subprocess.check_output": set[str](),
     "importlib.import_module": set[str](),
     "__import__": set[str](),
-    # TLS without checking is one wrong constructor away, so there is one place that makes its settings.
-    "ssl.create_default_context": {"toolkit.httpfetch"},
+    # TLS without checking is one wrong constructor away, so each role that speaks it has one place that makes its settings.
+    "ssl.create_default_context": {"toolkit.httpfetch", "gatewayd.trust"},
     "ssl.SSLContext": set[str](),
     "ssl._create_unverified_context": set[str](),
     "ssl.wrap_socket": set[str](),
-    "socket.getaddrinfo": {"toolkit.dialling"},
+    "socket.getaddrinfo": {"toolkit.dialling", "gatewayd.line"},
     "socket.gethostbyname": set[str](),
     "socket.gethostbyname_ex": set[str](),
     "eval": set[str](),
