@@ -43,7 +43,7 @@ HOMES = {
     "subprocess.check_output": set[str](),
     "importlib.import_module": set[str](),
     "__import__": set[str](),
-    # TLS without checking is one wrong constructor away, so each role that speaks it has one place that makes its settings.
+    # TLS without checking is one wrong constructor away, so one place of each role makes its settings.
     "ssl.create_default_context": {"toolkit.httpfetch", "gatewayd.trust"},
     "ssl.SSLContext": set[str](),
     "ssl._create_unverified_context": set[str](),
