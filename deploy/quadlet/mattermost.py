@@ -20,8 +20,8 @@ from deploy.quadlet import modelserver
 from deploy.quadlet.steps import PROGRAMS, Remove, Step, Write, below
 
 ROLE = "gatewayd"
-SYSTEMD = 257
-"""The first whose managers of users take encrypted credentials."""
+SYSTEMD = 258
+"""The first whose managers of users open what `systemd-creds encrypt --user` wrote; 256 and 257 can only write it."""
 
 _MOST_BYTES = 65_536
 _SECONDS = 60

@@ -208,6 +208,26 @@ def test_when_it_is_left_out_again_only_what_it_keeps_stays(
     assert "remove" not in capsys.readouterr().err
 
 
+def test_an_end_of_all_leaves_its_queue_its_settings_and_its_token(
+    root: Path, install: Callable[..., int], chat: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert install(*OPTIONS, *chat, "--mattermost-plain-token") == 0
+    queue = at(root, "home/gateway/queue.sqlite")
+    queue.parent.mkdir(parents=True, exist_ok=True)
+    queue.write_bytes(b"x")
+    capsys.readouterr()
+    assert install("--uninstall") == 0
+    left = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    assert not [path for path in left if "644" in path]
+    kept = {
+        "var/lib/boxmaker/gateway/queue.sqlite",
+        "etc/boxmaker/gatewayd.toml",
+        "etc/boxmaker/gatewayd/mattermost-token",
+    }
+    assert kept <= left
+    assert "the bot's token where there is one" in capsys.readouterr().err
+
+
 def test_settings_that_the_owner_changed_stay_and_are_named(
     root: Path, install: Callable[..., int], chat: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -265,9 +285,9 @@ def test_a_token_that_nobody_brought_is_asked_for(root: Path) -> None:
 
 def test_a_systemd_that_gives_users_no_credentials_is_said() -> None:
     sealed = Mattermost(url="https://chat.example.org", users=(ALICE,))
-    (told,) = mattermost.old(sealed, 256)
+    (told,) = mattermost.old(sealed, 257)
     assert "--mattermost-plain-token" in told
-    assert list(mattermost.old(sealed, 257)) == []
+    assert list(mattermost.old(sealed, 258)) == []
     assert list(mattermost.old(Mattermost(url=sealed.url, users=(ALICE,), sealed=False), 252)) == []
     assert list(mattermost.old(None, 252)) == []
 
@@ -323,6 +343,6 @@ def test_this_systemd_takes_the_words_of_the_seal() -> None:
     except FileNotFoundError:
         pytest.skip("systemd-creds is not installed (Debian: systemd)")
     if "--uid" not in told:
-        pytest.skip("this systemd has no credentials of users; 257 has")
+        pytest.skip("this systemd has no credentials of users; 256 has")
     for word in ("--user", "--uid=", "--name=", "encrypt INPUT OUTPUT"):
         assert word in told
