@@ -1,7 +1,7 @@
 """A question as posts of a chat: the block that an approval shows, whole, in as few numbered parts as it takes. Pure.
 
 Invariant (INV-8, also here): every character of the block is in a part and is seen there, none of it is Markdown,
-and no two questions give the same part. The block stands in a fence that nothing in it can close; it is cut between
+and no two questions give the same posts. The block stands in a fence that nothing in it can close; it is cut between
 lines, or where a line is longer than a part between two of its marks, never within an escape, and the next part says
 so. Specified in docs/authority.md, "A question in Mattermost".
 """

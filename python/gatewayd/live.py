@@ -55,7 +55,7 @@ def addresses(text: str, rules: Sequence[HostRule], *, last: bool) -> Iterator[A
 
 def permitted(url: str, rules: Sequence[HostRule]) -> bool:
     """Whether `url` is one that every reader takes for the same, to a host that one of `rules` covers."""
-    if not url.startswith(("https://", "http://")) or any(mark in url for mark in "*~$@()'") or _ENTITY.search(url):
+    if not url.startswith(("https://", "http://")) or any(mark in url for mark in "*~$@()[]'") or _ENTITY.search(url):
         return False
     try:
         target = hosts.target(url)
