@@ -52,6 +52,7 @@ BREAKAGES: dict[str, Callable[[Path], None]] = {
     "a module that does not fit its options": lambda top: edit(top / "nix/module.nix", "cfg.stateDir;", "cfg.home;"),
     "a machine that the module refuses": lambda top: edit(top / "nix/checks/machine.nix", '"alice"', '"bob"'),
     "a VM test that the module refuses": lambda top: edit(top / "nix/checks/vm.nix", '"/srv/notes" ]', '"/usr" ]'),
+    "a chat of the VM test in which nobody may speak": lambda top: edit(top / "nix/checks/vm.nix", "[ alice ]", "[ ]"),
     "an image of no table": lambda top: edit(top / "images/roles.toml", "[loopd]", "[loop]"),
     "functions among the licences": lambda top: edit(top / "nix/packages.nix", "builtins.isAttrs", "true"),
     "no licence given": lambda top: edit(top / "nix/packages.nix", "license =", "licence ="),
