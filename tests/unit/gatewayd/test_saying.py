@@ -9,6 +9,7 @@ import pytest
 
 from bxcore.deadline import SystemClock
 from bxcore.server import PeerGone, Request
+from bxcore.wire import channel
 from bxcore.wire.channel import UserMessage
 from bxcore.wire.control import ErrorCode
 from gatewayd.backoff import Backoff
@@ -257,10 +258,12 @@ def test_a_sayer_that_waits_ends_when_it_is_told_to(scene: Scene) -> None:
 
 
 def test_a_wait_for_loopd_ends_when_gatewayd_does(scene: Scene) -> None:
+    def says_nothing(request: Request) -> None:
+        request.wait_peer(PATIENCE_MS)
+        raise PeerGone("left")
+
     scene.queue.store.accept([post("root")])
-    with FakeLoopd(
-        scene.home, {UserMessage: lambda request: request.wait_peer(PATIENCE_MS) or hangs_up(request)}
-    ) as fake:
+    with FakeLoopd(scene.home, {UserMessage: says_nothing}) as fake:
         scene.sayer.start()
         scene.sayer.wake()
         fake.wait(UserMessage)
@@ -268,3 +271,30 @@ def test_a_wait_for_loopd_ends_when_gatewayd_does(scene: Scene) -> None:
         scene.sayer._parts.port.stop()
         assert scene.sayer.join(PATIENCE_MS / 1000)
     assert scene.queue.waiting() == [an_id("root")]
+
+
+def test_what_was_taken_back_since_it_was_read_is_not_said(scene: Scene) -> None:
+    scene.queue.store.accept([post("first", text="takes back"), post("second", at=1)])
+
+    def takes_back(request: Request) -> None:
+        scene.queue.store.settle(an_id("second"), State.DONE)
+        accepts(request)
+
+    with FakeLoopd(scene.home, {UserMessage: by_text({"takes back": takes_back})}) as fake:
+        assert scene.rounds() == 1
+        assert [key for _, key, _, _ in said(fake)] == [an_id("first")]
+
+
+def test_what_was_taken_back_while_it_was_said_has_its_turn_stopped_and_answered(scene: Scene) -> None:
+    """C2."""
+    scene.queue.store.accept([post("root")])
+
+    def takes_back(request: Request) -> None:
+        scene.queue.store.settle(an_id("root"), State.DONE)
+        accepts(request)
+
+    noted = channel.TurnCancelNoted(session=session("root"), turn=1)
+    with FakeLoopd(scene.home, {UserMessage: takes_back, channel.TurnCancel: loopd.replies(noted)}) as fake:
+        assert scene.rounds() == 1
+        assert fake.of(channel.TurnCancel) == [channel.TurnCancel(session=session("root"), turn=1)]
+    assert scene.turns() == [(session("root"), 1)]
