@@ -312,4 +312,5 @@ async function challenge() {
 }
 
 const stories = {rest, lonely, events, resume, loss, revoked, challenge};
-process.stdout.write(`${JSON.stringify(await stories[story]())}\n`);
+// The client cannot close a connection that it is just opening, and would be kept alive by it.
+process.stdout.write(`${JSON.stringify(await stories[story]())}\n`, () => process.exit(0));

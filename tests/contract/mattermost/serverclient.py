@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ import websocket
 from tests.fakes.mattermost import Mattermost
 
 API = "/api/v4"
+AUTHORITY = Path(__file__).resolve().parents[2] / "fixtures" / "tls" / "ca.pem"
 
 
 class Caller(requests.Session):
@@ -50,7 +52,13 @@ class Socket:
         url = f"{server.url.replace('http', 'ws', 1)}{API}/websocket{query}"
         origin = headers.get("Origin")
         self.raw = websocket.create_connection(
-            url, header=lines, timeout=30, suppress_origin=origin is None, origin=origin, http_no_proxy=["127.0.0.1"]
+            url,
+            header=lines,
+            timeout=30,
+            suppress_origin=origin is None,
+            origin=origin,
+            http_no_proxy=["127.0.0.1", "localhost"],
+            sslopt={"ca_certs": str(AUTHORITY)},
         )
 
     def __enter__(self) -> Self:

@@ -1,16 +1,14 @@
 """The fake keeps the rules of server 11.6 that a client can run into: accounts, posts, reading, limits, failures."""
 
-import ssl
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
-from tests.contract.mattermost.serverclient import Caller
+from tests.contract.mattermost.serverclient import AUTHORITY, Caller
 from tests.fakes.mattermost import Mattermost
 
 BODY = "api.context.invalid_body_param.app_error"
@@ -359,12 +357,10 @@ def test_a_server_that_is_down_refuses_connections_and_comes_back_at_its_address
 
 
 def test_tls_with_the_authority_of_the_tests() -> None:
-    authority = Path(__file__).resolve().parents[2] / "fixtures" / "tls" / "ca.pem"
     with Mattermost(tls=True) as server:
-        assert requests.get(f"{server.url}/api/v4/system/ping", verify=str(authority), timeout=30).ok
+        assert requests.get(f"{server.url}/api/v4/system/ping", verify=str(AUTHORITY), timeout=30).ok
         with pytest.raises(requests.exceptions.SSLError):
             requests.get(f"{server.url}/api/v4/system/ping", timeout=30)
-    assert ssl.create_default_context(cafile=str(authority)) is not None
 
 
 def test_nothing_is_left_behind_when_it_is_closed() -> None:

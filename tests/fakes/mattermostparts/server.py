@@ -95,11 +95,11 @@ class Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of a client that went away; a fault of ours is raised in the thread, where pytest sees it."""
 
-    def serve_events(self, events: sockets.EventSocket, first: bytes) -> None:
+    def serve_events(self, events: sockets.EventSocket, handshake: bytes, already_read: Callable[[], bytes]) -> None:
         with self._lock:
             self._events.add(events)
         try:
-            events.serve(first)
+            events.serve(handshake, already_read)
         finally:
             with self._lock:
                 self._events.discard(events)
@@ -219,11 +219,14 @@ class _Handler(BaseHTTPRequestHandler):
             "Connection: Upgrade",
             f"Sec-WebSocket-Accept: {sockets.accept_key(self.headers['Sec-WebSocket-Key'])}",
         ]
-        self.wfile.write("\r\n".join([*lines, "", ""]).encode())
         self.close_connection = True
+        # Registered before the client can know of it, so that what a test does next finds the connection there.
         events = self._register(query)
-        if events is not None:
-            self.server.serve_events(events, self._already_read())
+        handshake = "\r\n".join([*lines, "", ""]).encode()
+        if events is None:
+            self.wfile.write(handshake)
+        else:
+            self.server.serve_events(events, handshake, self._already_read)
 
     def _refuse_upgrade(self, status: HTTPStatus) -> None:
         """Answer as the server does, whose library has answered in plain text when it adds an error of its own."""
@@ -253,6 +256,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _already_read(self) -> bytes:
         """Return what the client sent behind its handshake, without waiting for any."""
         self.connection.setblocking(False)
-        first = self.rfile.peek()  # type: ignore[attr-defined]  # it is a BufferedReader
+        try:
+            first = self.rfile.peek()  # type: ignore[attr-defined]  # it is a BufferedReader
+        except ssl.SSLWantReadError:
+            first = b""
         self.connection.setblocking(True)
         return bytes(first)

@@ -8,9 +8,11 @@ the protocol goes out every 60 s and its pong must come within 100 s of the last
 import base64
 import hashlib
 import json
+import select
 import socket
+import ssl
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,6 +32,7 @@ PONG_MS = 100_000
 CHALLENGE_MS = 5_000
 _NEVER_MS = 10**15
 _WRITE_SECONDS = 30.0
+_PIECE = 65_536
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
@@ -106,14 +109,16 @@ class EventSocket:
 
     # --- the reader ---
 
-    def serve(self, first: bytes = b"") -> None:
-        self._peer.settimeout(_WRITE_SECONDS)
+    def serve(self, handshake: bytes, already_read: Callable[[], bytes]) -> None:
+        """Say the handshake, then be the connection. `already_read` returns what the client sent behind its own."""
         writer = threading.Thread(target=self._write, name="mattermost-writer")
-        writer.start()
         try:
-            if first:
-                self._receive(first)
-            self._read_all()
+            self._peer.sendall(handshake)
+            first = already_read()
+            self._peer.settimeout(_WRITE_SECONDS)
+            writer.start()
+            if not first or self._receive(first):
+                self._read_all()
         except OSError:
             pass  # a write failed: gone
         finally:
@@ -121,12 +126,13 @@ class EventSocket:
                 self._over.wait()  # nobody is told that the other side has left
             self.detach()
             self.end()
-            writer.join()
+            if writer.ident is not None:
+                writer.join()
 
     def _read_all(self) -> None:
         while not self._over.is_set():
             try:
-                received = self._peer.recv(65_536)
+                received = self._recv()
             except TimeoutError:
                 continue
             except OSError:
@@ -135,6 +141,15 @@ class EventSocket:
                 return
             if not self._frozen and not self._receive(received):
                 return
+
+    def _recv(self) -> bytes:
+        if not isinstance(self._peer, ssl.SSLSocket):
+            return self._peer.recv(_PIECE)
+        # What reads and what writes share the state of TLS, so they take turns; waiting is done before.
+        if not self._peer.pending() and not select.select([self._peer], [], [], _WRITE_SECONDS)[0]:
+            raise TimeoutError
+        with self._lock:
+            return self._peer.recv(_PIECE)
 
     def _receive(self, received: bytes) -> bool:
         """Take in bytes; False where they end the connection."""
