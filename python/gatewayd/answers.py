@@ -14,6 +14,8 @@ from gatewayd.entries import Incoming, OpenTurn, Outgoing
 SMALLEST_POST = 4_000
 """Every server that was ever released takes so many characters."""
 
+_LONGEST_SENTENCE = 600
+
 UNPREPARED = "The answer could not be prepared for Mattermost. `bxctl sessions show {session}` shows it."
 _NOTHING_SAID = "The turn ended without an answer."
 _LOST: Mapping[str, str] = {
@@ -36,6 +38,10 @@ class PostSize:
     def __init__(self, characters: int = SMALLEST_POST) -> None:
         self.characters = characters
 
+    def lower(self, characters: int) -> None:
+        """The server takes no more than this; below what can be split at all, its posts are refused and told."""
+        self.characters = max(split.SHORTEST, min(self.characters, characters))
+
 
 def prefix(session: SessionId, turn: int) -> str:
     """Return how the keys of a turn's posts begin."""
@@ -57,7 +63,7 @@ def posts(
     """Return the posts of a turn's end, in order: the text, and the sentence where there is one."""
     parts = split.parts(text, limit=limit, hosts=hosts) if text.strip() else ()
     if sentence is not None or not parts:
-        parts = _with_sentence(parts, f"*{markdown.quote(sentence or _NOTHING_SAID)}*", limit=limit)
+        parts = _with_sentence(parts, _in_italics(sentence or _NOTHING_SAID, hosts), limit=limit)
     return numbered(turn, parts)
 
 
@@ -84,6 +90,13 @@ def not_said(post: Incoming, code: str) -> Outgoing:
     """Return what is said where loopd does not take a post."""
     words = _NOT_SAID.get(code) or _UNSAID.format(code=code)
     return Outgoing(key=f"unsaid:{post.id}", channel=post.channel, root=post.thread, message=f"*{words}*")
+
+
+def _in_italics(sentence: str, hosts: Sequence[HostRule]) -> str:
+    """Return a sentence as one line. It may end with the words of a model server, which may be of any length."""
+    line = " ".join(sentence.split())
+    shown = line if len(line) <= _LONGEST_SENTENCE else f"{line[:_LONGEST_SENTENCE]}…"
+    return markdown.harmless(f"*{shown}*", hosts=hosts)
 
 
 def _with_sentence(parts: Sequence[str], sentence: str, *, limit: int) -> tuple[str, ...]:

@@ -242,7 +242,7 @@ class Poster:
         if fault.error == _ROOT_GONE and unsent.outgoing.root is not None:
             return self._set_aside(unsent, THREAD_DELETED, _told_elsewhere(unsent.outgoing))
         if fault.status == _TOO_LARGE or fault.error == _TOO_LONG:
-            self._size.characters = min(self._size.characters, server.config().max_post_characters)
+            self._size.lower(server.config().max_post_characters)
             if self._split_again(unsent):
                 return False
         self._condition.trouble(Part.OUTBOUND, fault)

@@ -32,7 +32,7 @@ def test_a_long_answer_has_a_key_for_each_part_in_order() -> None:
     assert len(found) > 1
     assert [one.key for one in found] == [f"{session('root')}:7:{number}" for number in range(1, len(found) + 1)]
     assert max(len(one.message) for one in found) <= LIMIT
-    assert "".join(one.message for one in found).split() == text.split()
+    assert "\n".join(one.message for one in found).split() == text.split()
 
 
 def test_a_turn_that_was_not_answered_says_why_after_what_it_has() -> None:
@@ -56,10 +56,16 @@ def test_a_sentence_for_which_the_last_part_has_no_room_is_a_part_of_its_own() -
     assert max(map(len, found)) <= 4_000
 
 
-def test_what_a_server_wrote_into_a_sentence_is_quoted() -> None:
+def test_what_a_server_wrote_into_a_sentence_is_harmless_and_one_line() -> None:
     (message,) = messages("", "The model server refused the request. (![x](http://evil.example.com/) @all\n# big)")
     assert "![x](" not in message
+    assert "@all" not in message
     assert "\n" not in message
+
+
+def test_a_server_that_has_much_to_say_does_not_make_a_post_too_long() -> None:
+    (message,) = messages("", f"The model server refused the request. ({'<' * 20_000})", limit=4_000)
+    assert len(message) <= 4_000
 
 
 def test_a_sentence_stands_outside_of_a_code_block_that_the_answer_left_open() -> None:
