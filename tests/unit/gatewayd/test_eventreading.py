@@ -161,7 +161,7 @@ def test_a_ping_that_nobody_answers_ends_the_stream(first: list[object]) -> None
 
 
 def test_a_stream_that_answers_and_never_says_hello_is_given_up() -> None:
-    with connected([PONG], [hello(K1)], ping_ms=30) as (_, place):
+    with connected([PONG], [hello(K1)], ping_ms=500) as (_, place):
         assert place.heard(1) == ["new"]
         assert place.told.codes == ["mattermost_unclear"]
 

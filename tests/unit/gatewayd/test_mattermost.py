@@ -392,7 +392,7 @@ def test_close_ends_a_call_of_another_thread(place: Place) -> None:
     thread = threading.Thread(target=ask)
     thread.start()
     while not api._http._asking or api._http._line is None:
-        pass
+        threading.Event().wait(0.002)
     api.close()
     thread.join()
     held.set()
