@@ -174,7 +174,7 @@ class _Cutter:
         space = end
         while (space := self._text.rfind(" ", lowest, space + 1)) > lowest:
             inside = self._region(space)
-            if inside is None and not _joined(self._text, space + 1):
+            if inside is None and not _joined(self._text, at, space + 1):
                 return space
             space = inside.start if inside else space - 1
         if region is None:
@@ -200,7 +200,7 @@ class _Cutter:
         for cut in range(end, max(at, end - _FURTHEST), -1):
             if self._region(cut) is not region:
                 break
-            if not _joined(self._text, cut) and (region or not _torn(self._text, at, cut)):
+            if not _joined(self._text, at, cut) and (region or not _torn(self._text, at, cut)):
                 return cut
         cut = end
         while region is None and cut > at + 1 and _torn(self._text, at, cut):
@@ -235,8 +235,8 @@ def _torn(text: str, at: int, cut: int) -> bool:
     return entity is not None and entity.end() > cut
 
 
-def _joined(text: str, cut: int) -> bool:
-    """Whether the code points on both sides of a cut are one mark, as far as their kind tells."""
+def _joined(text: str, at: int, cut: int) -> bool:
+    """Whether the code points on both sides of a cut are one mark, as far as their kind tells. Before `at` one ends."""
     if cut >= len(text):
         return False
     behind, before = text[cut], text[cut - 1]
@@ -247,7 +247,7 @@ def _joined(text: str, cut: int) -> bool:
     if not (_is_flag(behind) and _is_flag(before)):
         return False
     start = cut
-    while start > max(0, cut - _FURTHEST) and _is_flag(text[start - 1]):
+    while start > at and _is_flag(text[start - 1]):
         start -= 1
     return (cut - start) % 2 == 1
 
