@@ -13,7 +13,7 @@ from deploy.appliance import host
 from deploy.local.refusal import Refusal
 from deploy.local.tooluser import NoIds
 from tests.container.appliance.canaries import Canaries
-from tests.container.appliance.rig import SECRET, STATE, Rig
+from tests.container.appliance.rig import GATEWAYD, SECRET, STATE, Rig
 
 not_run: list[str] = []
 
@@ -23,7 +23,7 @@ def rig() -> Iterator[Rig]:
     os.environ["BOXMAKER_TEST_SECRET"] = SECRET
     try:
         STATE.mkdir(parents=True, exist_ok=True)
-        appliance = host.start(STATE)
+        appliance = host.start(STATE, enabled=(GATEWAYD,))
     except NoIds as missing:
         if os.geteuid() == 0:
             raise

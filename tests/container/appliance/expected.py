@@ -7,6 +7,7 @@ be there at all, unless the table says what `others` may be. `differences` gives
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 
 import attrs
 
@@ -25,6 +26,9 @@ PROBE = "/probe"
 """Where the tests mount what looks.py needs and an image may lack."""
 
 READ_ONLY, READ_WRITE = frozenset({"* ro,nosuid,nodev,noexec"}), frozenset({"* rw,nosuid,nodev,noexec"})
+
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+"""What the image of a role that dials out brings to judge servers by."""
 
 _NOTIFY = Path("/run/notify/notify.sock")
 """Where the runtime takes a role's word that it is ready, to hand it on."""
@@ -72,7 +76,7 @@ class Expected:
 class View:
     """A role in one appliance. `uid` and `gid` are its user's on the host.
 
-    `own`: that user is no other role's. `away`: roles that do not run.
+    `own`: that user is no other role's. `credentials`: where each role's secrets lie. `away`: roles that do not run.
     """
 
     wiring: Wiring
@@ -81,6 +85,7 @@ class View:
     uid: int
     gid: int
     own: bool
+    credentials: Mapping[str, Path] = MappingProxyType({})
     away: frozenset[str] = frozenset()
 
     @property
@@ -100,11 +105,18 @@ class View:
         return self.role.network is Network.NONE or self.upstream is not None
 
     @property
+    def on_the_hosts_network(self) -> bool:
+        """As only `make appliance` has it, where the machine can make no other one."""
+        return self.role.network is Network.OUTBOUND and self.settings.outbound == "host"
+
+    @property
     def binds(self) -> Mapping[str, bool]:
         """Every path of the host that it sees, and whether it may write there."""
         given = {str(self.wiring.at(mount.path)): mount.writable for mount in self.role.mounts}
         if self.upstream:
             given[str(self.upstream.parent)] = False
+        if self.name in self.credentials:
+            given[str(self.credentials[self.name])] = False
         if self.name == self.wiring.edge("tool-runner").client:
             given |= {str(folder): False for folder in self.settings.granted}
         return given
@@ -162,8 +174,10 @@ def system_calls(_: View) -> Expected:
     return Expected(names={}, others=REFUSED)
 
 
-def abstract_names(_: View) -> Expected:
-    # The abstract names belong to the network, so a role on the host's would see them.
+def abstract_names(view: View) -> Expected:
+    # The abstract names belong to the network, so a role on the host's sees them.
+    if view.on_the_hosts_network:
+        return Expected(names={"connect to the host's": frozenset({"ok"}), "names in /proc/net/unix": ANYTHING})
     return Expected(names=_exactly({"connect to the host's": "Connection refused", "names in /proc/net/unix": "0"}))
 
 
@@ -181,7 +195,7 @@ def writable(view: View) -> Expected:
 
 
 def paths(view: View) -> Expected:
-    return Expected(names={path: _path(view, path) for path in every_path(view.wiring)})
+    return Expected(names={path: _path(view, path) for path in every_path(view)})
 
 
 def sockets(view: View) -> Expected:
@@ -193,7 +207,10 @@ def secrets(_: View) -> Expected:
 
 
 def environment(view: View) -> Expected:
-    return Expected(names={**_ENVIRONMENT, "HOSTNAME": frozenset({view.name})})
+    held = view.credentials.get(view.name)
+    secrets = {} if held is None else {"CREDENTIALS_DIRECTORY": frozenset({str(held)})}
+    believed = {"SSL_CERT_FILE": frozenset({_CERTIFICATES})} if view.role.network is Network.OUTBOUND else {}
+    return Expected(names={**_ENVIRONMENT, **secrets, **believed, "HOSTNAME": frozenset({view.name})})
 
 
 def surroundings(_: View) -> Expected:
@@ -244,10 +261,12 @@ MAY_BE_MISSING: Mapping[str, Iterable[str]] = {
 """What one runtime or Podman makes and another does not, or an image need not set."""
 
 
-def every_path(wiring: Wiring) -> list[str]:
-    """Return every path that the wiring speaks of, sockets included."""
+def every_path(view: View) -> list[str]:
+    """Return every path that the wiring speaks of, sockets included, and where secrets lie."""
+    wiring = view.wiring
     names = [one.path for one in wiring.directories] + [one.path for one in wiring.files]
-    return sorted({str(wiring.at(name)) for name in (*names, *(edge.path for edge in wiring.edges))})
+    paths = {str(wiring.at(name)) for name in (*names, *(edge.path for edge in wiring.edges))}
+    return sorted(paths | {str(directory) for directory in view.credentials.values()})
 
 
 def differences(subject: str, view: View, found: Mapping[str, str]) -> list[str]:
@@ -256,7 +275,7 @@ def differences(subject: str, view: View, found: Mapping[str, str]) -> list[str]
     missing = set(wanted.names) - set(found) - set(MAY_BE_MISSING.get(subject, ()))
     lines = [f"{subject}: {name} should be {_either(wanted.names[name])}, and there is none" for name in missing]
     for name, value in found.items():
-        if subject == "mounts" and _is_hidden_kernel_tree(name, value):
+        if subject == "mounts" and (_is_hidden_kernel_tree(name, value) or _is_hosts_tree(view, name)):
             continue
         patterns = wanted.names.get(name, wanted.others)
         if not any(fnmatchcase(value, pattern) for pattern in patterns):
@@ -271,6 +290,14 @@ def _is_hidden_kernel_tree(point: str, value: str) -> bool:
     within = point.startswith(("/proc/", "/sys/"))
     covered = kind == "nothing" or options.split(",")[0] == "ro"
     return within and (covered or (point == "/sys/fs/cgroup" and kind == "tmpfs"))
+
+
+def _is_hosts_tree(view: View, point: str) -> bool:
+    """Say whether it belongs to the host's /sys: with the host's network there is no other to mount.
+
+    What is below /sys/fs is covered there, so that nobody gets to it: the subject "writable" would say so.
+    """
+    return view.on_the_hosts_network and point.startswith("/sys/fs/")
 
 
 def _path(view: View, path: str) -> Patterns:

@@ -26,6 +26,7 @@ from bxcore.client import Connection
 from bxcore.deadline import SystemClock
 from bxcore.envelope import Envelope
 from bxcore.ids import CallId, MessageKey, SessionId
+from bxcore.settings.gatewayd import TOKEN
 from bxcore.wire import admin
 from bxcore.wire.channel import UserMessage
 from bxcore.wire.kinds import KINDS
@@ -37,6 +38,7 @@ from deploy.appliance.rolecontainer import RoleContainer
 from deploy.local import podman
 from tests.container.appliance import bundle, looks, takeover
 from tests.container.appliance.canaries import Canaries
+from tests.container.appliance.chattown import ChatTown
 from tests.container.appliance.expected import PROBE, View, every_path
 from tests.fakes.brokered import grant_text
 from tests.fakes.llama_server import Call, FakeLlama, Refusal, Reply, Vanish
@@ -44,19 +46,22 @@ from tests.process.loopd_stack import Talk
 
 Answer = Reply | Refusal | Vanish
 
-ORDER = ("inferproxy", "brokerd", "loopd")
+ORDER = ("inferproxy", "brokerd", "loopd", "gatewayd")
 STATE = Path(__file__).resolve().parents[3] / ".state" / "container-tests" / "appliance"
 PATIENCE_SECONDS = 90
 N_CTX = 65_536
 CLOCK = SystemClock()
 SECRET = "wheelhouse-7731"
-_STANDING = "reads"
 """Stands in the launcher's environment and in each role's settings; no other role may come across it."""
+GATEWAYD = "gatewayd"
+_STANDING = "reads"
 
 PYTHON = ("/usr/bin/python3", "-I", "-S", "-c")
 LOOKS = bundle.program("tests.container.inside", "tests.container.appliance.looks")
 TAKEOVER = bundle.program("tests.container.appliance.takeover")
 FRAMES = Path(__file__).resolve().parents[2] / "fixtures" / "wire"
+
+_THREAD = SessionId(f"mm-{'t' * 26}")
 
 _PLACES = (
     "/",
@@ -88,6 +93,8 @@ class Rig:
 
     def __init__(self, appliance: Appliance, canaries: Canaries) -> None:
         self.appliance, self.canaries = appliance, canaries
+        self.town = ChatTown(appliance.egress_network)
+        appliance.settings = attrs.evolve(appliance.settings, outbound=self.town.network)
         self.llama = FakeLlama(appliance.place.model_socket, self.answer, n_ctx=N_CTX)
         self.replies: deque[Answer] = deque()
         self.running: dict[str, RoleContainer] = {}
@@ -120,6 +127,7 @@ class Rig:
             self.give(path)
         (self.at("etc/grants") / f"{_STANDING}.toml").unlink(missing_ok=True)
         self.configure()
+        self.appliance.place.write_secret(GATEWAYD, TOKEN, self.town.token)
         self.forget_grants()
 
     def forget_grants(self) -> None:
@@ -145,7 +153,7 @@ class Rig:
         write("etc/inferproxy.toml", _toml("inferproxy", {"": {"listen": at("infer"), "upstream": upstream}}))
         tables: Mapping[str, Mapping[str, object]] = {
             "": {"state": at("home")},
-            "listen": {"owner": at("loop-owner")},
+            "listen": {"owner": at("loop-owner"), "gateway": at("loop-gateway")},
             "infer": {"socket": at("infer")},
             "expect": {"n_ctx": N_CTX, "slots": 2},
             "broker": {"socket": at("broker")},
@@ -160,8 +168,16 @@ class Rig:
                 "calls": at("home/calls"),
                 "seccomp": at("etc/tool-seccomp.json"),
             },
+            "gateway": {"socket": at("gateway")},
         }
         write("etc/brokerd.toml", _toml("brokerd", tables) + brokerd)
+        tables = {
+            "": {"state": at("home/gateway")},
+            "listen": {"gateway": at("gateway"), "owner": at("gateway-owner")},
+            "mattermost": {"url": self.town.url},
+            "loop": {"socket": at("loop-gateway")},
+        }
+        write("etc/gatewayd.toml", _toml(GATEWAYD, tables) + f'[allow]\nusers = ["{self.town.alice}"]\n')
 
     def at(self, name: str) -> Path:
         """Return where a path of the wiring lies, or an edge's socket."""
@@ -207,6 +223,7 @@ class Rig:
         """Stop what is ours; the appliance is closed by whoever made it."""
         self.stop()
         self.llama.kill()
+        self.town.close()
         for talk in self._talks:
             talk.over()
 
@@ -257,7 +274,13 @@ class Rig:
             uid=user.uid,
             gid=user.gid,
             own=user.own,
+            credentials=self.credentials(),
         )
+
+    def credentials(self) -> dict[str, Path]:
+        """Return where the secrets of each role lie that has some."""
+        roles = self.appliance.wiring.roles
+        return {name: self.appliance.place.credentials(name) for name, role in roles.items() if role.secrets}
 
     def look(self, role: str, *, loose: Loose | None = None) -> Any:
         """Run looks.py in the role's place; `loose` opens it."""
@@ -265,14 +288,14 @@ class Rig:
             "addresses": self.canaries.addresses,
             "dns port": self.canaries.dns_port,
             "abstract": self.canaries.name,
-            "paths": every_path(self.appliance.wiring),
-            "words": [SECRET[::-1]],
+            "paths": every_path(self.view(role)),
+            "words": [SECRET[::-1], self.town.token[::-1]],
         }
         return self.run_in_place(role, LOOKS, asked, looks.MARK, loose=loose)
 
     def taken_over(self, role: str) -> list[tuple[str, str]]:
         """Run takeover.py in the role's place."""
-        asked = self.all_there_is()
+        asked = {**self.all_there_is(), "services": {"the chat server": self.town.address}}
         if role == self.appliance.wiring.edge("tool-runner").client:
             asked |= {"podman": str(self.at("tool-runner")), "image": self.at("etc/tool-image").read_text().strip()}
         return [tuple(row) for row in self.run_in_place(role, TAKEOVER, asked, takeover.MARK)]
@@ -283,6 +306,8 @@ class Rig:
         model = self.appliance.place.model_socket
         names = [one.path for one in wiring.directories] + [one.path for one in wiring.files]
         paths = {name: str(wiring.at(name)) for name in names}
+        paths |= {f"secrets of {name}": str(path) for name, path in self.credentials().items()}
+        paths["the bot's token"] = str(self.credentials()[GATEWAYD] / TOKEN)
         sockets = {edge.path: str(wiring.at(edge.path)) for edge in wiring.edges}
         return {
             "paths": {**paths, "the model server's directory": str(model.parent), "a granted folder": str(self.files)},
@@ -397,6 +422,9 @@ def frames() -> dict[str, bytes]:
         (path,) = FRAMES.glob(f"{kind}.json")
         message = attrs.evolve(envelope.decode(path.read_bytes()), final=True)
         found[kind] = _framed(envelope.encode(message))
+        if hasattr(message.msg, "session"):
+            threads = attrs.evolve(message, msg=attrs.evolve(message.msg, session=_THREAD))  # type: ignore[misc]
+            found[f"{kind}{takeover.OF_A_THREAD}"] = _framed(envelope.encode(threads))
     rubbish = {
         "no frame": b"GET / HTTP/1.0\r\n\r\n",
         "nothing": _framed(b""),

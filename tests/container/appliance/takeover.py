@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 MARK = "@@takeover "
+OF_A_THREAD = " of a thread's session"
+"""Behind a kind: said of a session that is a thread of Mattermost. Told where the same of another one is refused."""
 _WAIT_SECONDS = 3
 _API = "/v4.0.0/libpod"
 _HOST = "/host"
@@ -47,6 +49,20 @@ def listeners(addresses: list[tuple[str, int]]) -> Iterator[Row]:
             yield "a listener on the host's network", "connects"
 
 
+def services(asked: dict[str, tuple[str, int]]) -> Iterator[Row]:
+    """Try to reach what a role may be meant to reach by the network."""
+    for name, (host, port) in asked.items():
+        try:
+            connection = http.client.HTTPConnection(host, port, timeout=_WAIT_SECONDS)
+            connection.connect()
+        except OSError:
+            continue
+        yield name, "connects"
+        if _works(lambda connection=connection: connection.request("GET", "/")):  # type: ignore[misc]
+            yield name, "speaks HTTP"
+        connection.close()
+
+
 def messages(asked: dict[str, str], frames: dict[str, str]) -> Iterator[Row]:
     """Send each kind of message on each socket, and things that are none."""
     for name, path in asked.items():
@@ -56,9 +72,14 @@ def messages(asked: dict[str, str], frames: dict[str, str]) -> Iterator[Row]:
         if (spoken := _spoken_by_http(path)) is not None:
             yield name, spoken
             continue
-        for kind, payload in frames.items():
-            if (answer := _call(path, base64.b64decode(payload))) and _is_taken(answer):
+        taken = {kind for kind, payload in frames.items() if _answers(path, payload)}
+        for kind in taken:
+            if kind.removesuffix(OF_A_THREAD) == kind or kind.removesuffix(OF_A_THREAD) not in taken:
                 yield name, f"answers {kind}"
+
+
+def _answers(path: str, payload: str) -> bool:
+    return bool((answer := _call(path, base64.b64decode(payload))) and _is_taken(answer))
 
 
 def through_podman(api: str, image: str, asked: dict[str, Any], program: str) -> Iterator[Row]:
@@ -200,6 +221,7 @@ def rows(asked: dict[str, Any], program: str) -> list[Row]:
     sockets = {name: f"{top}{path}" for name, path in asked["sockets"].items()}
     found = [*paths(asked["paths"], top), *messages(sockets, asked["frames"]), *listeners(asked["addresses"])]
     if not top:
+        found += services(asked.get("services", {}))
         found += places_to_write(asked["places"])
     if asked.get("podman"):
         found += through_podman(asked["podman"], asked["image"], asked, program)

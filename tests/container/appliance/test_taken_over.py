@@ -17,11 +17,12 @@ from deploy.local.home import ROLES
 from tests.container.appliance import measured, takeover
 from tests.container.appliance import rig as rigs
 from tests.container.appliance.measured import Table
-from tests.container.appliance.rig import STATE, Rig
+from tests.container.appliance.rig import GATEWAYD, STATE, Rig
 
 WIRING = wirings.load(ROLES)
 WRITTEN = STATE.parent / "threat-table.md"
 Rows = list[tuple[str, str]]
+LISTENER = "a listener on the host's network"
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +60,11 @@ def test_nobody_can_do_more_than_the_page_says(rig: Rig, found: Table) -> None:
     assert more == [], "\n".join(["", "not in docs/threat-model.md:", *more])
 
 
-def test_the_page_says_no_more_than_is_so(found: Table, separate_users: None) -> None:
+def test_the_page_says_no_more_than_is_so(rig: Rig, found: Table, separate_users: None) -> None:
     """A row that nothing backs would let something in later."""
     page = {key: what for key, what in measured.documented().items() if key[1] != "/dev"}  # read-only from Podman 5 on
+    if not rig.view(GATEWAYD).on_the_hosts_network:
+        page.pop((GATEWAYD, LISTENER))
     assert measured.beyond(page, found) == []
 
 
@@ -83,6 +86,20 @@ def test_nobody_but_the_owner_reaches_what_the_owner_says_yes_on(found: Table) -
 
 def test_on_brokerds_socket_loopd_can_ask_for_a_tool_and_say_nothing_else(found: Table) -> None:
     assert found[("loopd", WIRING.edge("broker").path)] == {"connects", "answers tool_request"}
+
+
+def test_gatewayd_speaks_in_conversations_and_reaches_neither_calls_nor_answers(found: Table) -> None:
+    """It can hold a conversation, as whoever may speak; what it says of a question brokerd itself has asked it."""
+    of_gatewayd = {thing for place, thing in found if place == GATEWAYD}
+    assert of_gatewayd.isdisjoint(
+        {WIRING.edge(name).path for name in ("broker", "admin", "loop-owner", "tool-runner", "infer")}
+    )
+    assert WIRING.edge("loop-gateway").path in of_gatewayd
+
+
+def test_nobody_but_gatewayd_and_its_user_reads_the_token(found: Table) -> None:
+    for thing in ("the bot's token", f"secrets of {GATEWAYD}"):
+        assert {place for place, other in found if other == thing} <= {GATEWAYD, f"the user bx-{GATEWAYD}"}
 
 
 def test_every_kind_of_the_wire_is_sent() -> None:

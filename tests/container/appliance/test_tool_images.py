@@ -96,7 +96,7 @@ def test_e15_a_tool_has_no_way_out_and_the_canaries_hear_nothing(running: Rig) -
         "addresses": running.canaries.addresses,
         "dns port": running.canaries.dns_port,
         "abstract": running.canaries.name,
-        "paths": [*expected.every_path(running.appliance.wiring), "/run/podman.sock", "/run/podman/podman.sock"],
+        "paths": [*expected.every_path(running.view("loopd")), "/run/podman.sock", "/run/podman/podman.sock"],
     }
     for name, content in {"wayout.py": text, "asked.json": json.dumps(asked)}.items():
         path = running.files / name
