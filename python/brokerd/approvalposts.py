@@ -81,9 +81,9 @@ def _part(question: Question, pieces: Sequence[str], number: int, fence: str) ->
 
 
 def _ending(question: Question, count: int) -> str:
-    shown = "1 part" if count == 1 else f"all {count} parts"
+    shown = "the 1 part" if count == 1 else f"all {count} parts"
     return (
-        f"\nApproval {question.id} is what {shown} above say, fingerprint `{question.call.fingerprint}`."
+        f"\nApproval {question.id} is {shown} above, fingerprint (SHA-256) `{question.call.fingerprint}`."
         f" To answer, write in this thread `!approve {question.id}` or `!deny {question.id} reason`.\n"
     )
 
