@@ -9,22 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.fakes.mattermostparts import servermarkdown
+
 USERNAME = re.compile(r"[a-z0-9.\-_]{1,64}")
 RESERVED = frozenset({"all", "channel", "matterbot", "system"})
 ID = re.compile(r"[A-Za-z0-9]{26}")
 
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
-_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
-_TICKS = re.compile(r"(?<!`)(`+)(?!`)")
 _NAME_CHARS = ":.-_@"
 _CHANNEL_WIDE = frozenset({"@all", "@channel", "@here"})
-_AUTOLINK = re.compile(r"(?:(?:https?|ftp)://|www\d{0,3}\.)[^\s<>\"`\\]+", re.IGNORECASE)
-_INLINE_IMAGE = re.compile(
-    r"!\[((?:[^\[\]\\]|\\.|\[[^\[\]]*\])*)\]\(\s*<?([^\s()<>]+(?:\([^\s()]*\)[^\s()<>]*)*)>?[^)]*\)"
-)
-_REFERENCE_IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\](?:\[((?:[^\[\]\\]|\\.)*)\])?")
-_LABELLED_LINK = re.compile(r"(?<!\\)\[((?:[^\[\]\\]|\\.)*)\]\(\s*<?([^\s()<>]+)>?[^)]*\)")
-_DEFINITION = re.compile(r"^ {0,3}\[((?:[^\[\]\\]|\\.)+)\]:\s*<?([^\s<>]+)>?", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,61 +37,27 @@ class Mentioned:
     everybody: frozenset[str]
 
 
-def without_code(text: str) -> str:
-    """Return the text with its code blocks and code spans taken out, as the server's Markdown reads it."""
-    return _without_spans(_without_blocks(text))
-
-
-def _without_blocks(text: str) -> str:
-    kept: list[str] = []
-    fence = ""
-    blank = True  # an indented block may not interrupt a paragraph
-    for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if fence:
-            closes = mark is not None and mark[1].startswith(fence) and not line.strip().strip(fence[0])
-            fence = "" if closes else fence
-            continue
-        if mark is not None and not (mark[1][0] == "`" and "`" in line[mark.end() :]):
-            fence = mark[1]
-            kept.append("")
-            continue
-        if blank and line.startswith(("    ", "\t")) and line.strip():
-            continue
-        kept.append(line)
-        blank = not line.strip()
-    return "\n".join(kept)
-
-
-def _without_spans(text: str) -> str:
-    out: list[str] = []
-    at = 0
-    for opening in _TICKS.finditer(text):
-        if opening.start() < at or _is_escaped(text, opening.start()):
-            continue
-        closing = re.compile(rf"(?<!`){opening[1]}(?!`)").search(text, opening.end())
-        if closing is None:
-            continue
-        out.append(text[at : opening.start()] + " ")
-        at = closing.end()
-    out.append(text[at:])
-    return "".join(out)
-
-
-def _is_escaped(text: str, at: int) -> bool:
-    before = len(text[:at]) - len(text[:at].rstrip("\\"))
-    return before % 2 == 1
-
-
 def mentions(text: str, existing: Mapping[str, Any]) -> Mentioned:
-    """Return whom a text names. An escaped `@` is plain text again, and counts."""
+    """Return whom a text names. An escaped `@` is plain text again, and so is `&#64;`: both count."""
     names: set[str] = set()
     everybody: set[str] = set()
-    if "@" not in text:
-        return Mentioned(names=frozenset(), everybody=frozenset())
-    for word in _words(_ESCAPED.sub(r"\1", without_code(text))):
-        _read_word(word, existing, names, everybody)
+    if "@" in text or "&" in text:
+        for words in _texts(text):
+            for word in _words(words):
+                _read_word(word, existing, names, everybody)
     return Mentioned(names=frozenset(names), everybody=frozenset(everybody))
+
+
+def _texts(text: str) -> Iterator[str]:
+    """Yield the runs of plain text, between whatever else there is."""
+    run: list[str] = []
+    for node in servermarkdown.nodes(text):
+        if node.kind == "text":
+            run.append(node.text)
+        elif run:
+            yield "".join(run)
+            run = []
+    yield "".join(run)
 
 
 def _words(text: str) -> Iterator[str]:
@@ -147,15 +105,15 @@ def fetches(message: str, props: Mapping[str, Any], *, previews: bool, site_url:
     `unsafe_links` stops all but one thing: where the first address is a permalink of this server, images of
     attachments are looked at as ever.
     """
-    plain = without_code(message) if any(sign in message for sign in ("://", "www", "WWW", "![")) else ""
-    first = next(_autolinks(plain), None)
+    nodes = list(servermarkdown.nodes(message)) if any(sign in message for sign in "[:wW") else []
+    first = next((node.target for node in nodes if node.kind == "autolink"), None)
     safe = props.get("unsafe_links") == "true"  # the text, and nothing that is merely true
     attached = tuple(dict.fromkeys(_attachment_images(props)))
     found = [Fetch(who="server", url=url, why="attachment") for url in attached]
     if safe:
         found = found if first is not None and is_permalink(first, site_url) else []
     else:
-        found.extend(Fetch(who="server", url=url, why="image") for url in _images(plain))
+        found.extend(Fetch(who="server", url=node.target, why="image") for node in nodes if node.kind == "image")
         if first is not None and previews and not attached:
             found.append(Fetch(who="server", url=first, why="preview"))
     shown = [Fetch(who="client", url=fetch.url, why=fetch.why) for fetch in found if fetch.why != "preview"]
@@ -166,29 +124,6 @@ def is_permalink(url: str, site_url: str) -> bool:
     """Whether an address is a link to a post of this server."""
     path = url.removeprefix(site_url).removeprefix("/")
     return url.startswith(site_url) and re.fullmatch(r"[0-9a-z_-]{1,64}/pl/[a-z0-9]{26}", path) is not None
-
-
-def _images(plain: str) -> Iterator[str]:
-    for match in _INLINE_IMAGE.finditer(plain):
-        if not _is_escaped(plain, match.start()) and not _is_escaped(plain, match.start() + 1):
-            yield match[2]
-    defined = {_label(match[1]): match[2] for match in _DEFINITION.finditer(plain)}
-    for match in _REFERENCE_IMAGE.finditer(plain) if defined else ():
-        target = defined.get(_label(match[2] or match[1]))
-        if target is not None and not _is_escaped(plain, match.start()):
-            yield target
-
-
-def _label(text: str) -> str:
-    return " ".join(text.split()).casefold()
-
-
-def _autolinks(plain: str) -> Iterator[str]:
-    rest = _LABELLED_LINK.sub(" ", _INLINE_IMAGE.sub(" ", _DEFINITION.sub(" ", plain)))
-    for match in _AUTOLINK.finditer(rest):
-        before = rest[match.start() - 1] if match.start() else " "
-        if not (before.isalnum() or before in "_/"):
-            yield match[0].rstrip(".,:;!?)\"'*_~")
 
 
 def _attachment_images(props: Mapping[str, Any]) -> Iterator[str]:
@@ -204,14 +139,12 @@ def _attachment_images(props: Mapping[str, Any]) -> Iterator[str]:
         texts += [entry.get("value") for entry in fields if isinstance(entry, dict)] if isinstance(fields, list) else []
         for text in texts:
             if isinstance(text, str):
-                yield from _images(without_code(text))
+                yield from (node.target for node in servermarkdown.nodes(text) if node.kind == "image")
 
 
 def links(message: str) -> tuple[str, ...]:
-    """Return what a reader can click in a text: bare addresses and `[text](address)`."""
-    plain = without_code(message)
-    labelled = [match[2] for match in _LABELLED_LINK.finditer(plain)]
-    return (*_autolinks(plain), *labelled)
+    """Return what a reader can click in a text: bare addresses, and links with a text of their own."""
+    return tuple(node.target for node in servermarkdown.nodes(message) if node.kind in ("autolink", "link"))
 
 
 def dump(value: Any) -> str:
