@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from brokerd.gatewaycourier import GatewayCourier
+from brokerd.protected import Protected
 from bxcore.auditlog import Answered
 from bxcore.deadline import SystemClock
 from bxcore.errors import StateError
@@ -18,6 +20,7 @@ from bxcore.settings.brokerd import Gateway
 from bxcore.wire.admin import ApprovalAnswer, ApprovalEnding, ApprovalOutcome
 from bxcore.wire.approvals import ApprovalClosed, ApprovalNoted, ApprovalOpen, ApprovalPosted, ApprovalReply
 from bxcore.wire.tools import DenyReason, ToolDenied, ToolResult
+from tests.fakes import runnerplace
 from tests.fakes.brokered import Asking, Brokered
 from tests.fakes.rolesocket import FakeRole, Script, replies
 
@@ -273,6 +276,14 @@ def test_stopped_it_lets_go_of_every_question(brokered: Brokered, courier: Gatew
         courier.stop()
         assert courier.join(PATIENCE_MS)
         assert brokered.approvals.question(asking.pending().approval) is not None  # for bxctl
+
+
+def test_no_grant_shows_a_tool_where_gatewayd_listens(tmp_path: Path) -> None:
+    given = runnerplace.Place(tmp_path).settings
+    socket = tmp_path / "elsewhere" / "gateway.sock"
+    settings = attrs.evolve(given, gateway=Gateway(socket=socket))
+    assert socket.parent in Protected.of(settings).places
+    assert socket.parent not in Protected.of(given).places
 
 
 @contextmanager
