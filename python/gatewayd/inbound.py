@@ -334,12 +334,14 @@ class Inbound:
 
     def _tell_old(self) -> None:
         """Post one list to each author of posts that nothing will be done about."""
-        for user, count in self._store.old_authors().items():
-            self._store.list_old(user, self._lists(user, count))
+        authors = self._store.old_authors()
+        limit = self._server().config().max_post_characters if authors else 0
+        for user, count in authors.items():
+            self._store.list_old(user, self._lists(user, count, limit))
             self._on_accepted()
         self._old_due = False
 
-    def _lists(self, user: MattermostId, count: int) -> tuple[Outgoing, ...]:
+    def _lists(self, user: MattermostId, count: int, limit: int) -> tuple[Outgoing, ...]:
         if user not in self._everybody:
             return ()
         try:
@@ -347,7 +349,6 @@ class Inbound:
         except (MattermostDenied, MattermostRefused) as error:
             log.warning("old posts cannot be listed user=%s count=%d code=%s", user, count, error.code)
             return ()
-        limit = self._server().config().max_post_characters
         newest = self._store.old(user, oldposts.LINES)
         log.info("old posts listed user=%s count=%d", user, count)
         return (oldposts.a_list(newest, count=count, channel=channel, places=self._places, limit=limit),)
