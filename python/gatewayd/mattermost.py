@@ -32,7 +32,7 @@ PAGE = 200
 _SAFE_CHARACTERS = 4_000  # what every server takes, where it does not say
 _USUAL_TYPING_MS = 5_000
 _NO_CHANNELS = "app.channel.get_channels.not_found.app_error"
-_ERROR = re.compile(r"[a-z0-9_.]{1,128}")
+_ERROR = re.compile(r"(?=.{1,128}\Z)[a-z0-9_]+(?:\.[a-z0-9_]+)+")  # with a dot in it: nobody's token
 _NUMBER = re.compile(r"[1-9][0-9]{0,5}")
 
 

@@ -62,7 +62,7 @@ ANSWERS: dict[str, bytes] = {
     "401": page(f"no: {CANARY}", f"X-Echo: {CANARY}", status="401 No"),
     "a page of somebody else": page(f"<html>Bearer {CANARY}</html>", status="502 Bad Gateway"),
     "a success that is none": page(f'{{"id": "{CANARY}"}}'),
-    "an error named so": page(f'{{"id": "{CANARY.upper()}"}}', status="400 Bad Request"),
+    "an error named so": page(f'{{"id": "{CANARY}"}}', status="400 Bad Request"),
     "a redirect": page("", f"Location: http://127.0.0.1:1/{CANARY}", status="302 Found"),
     "a status line": f"HTTP/1.1 {CANARY}\r\n\r\n".encode(),
     "another protocol": f"{CANARY}\r\n".encode(),
