@@ -60,7 +60,12 @@ class Wanted:
 class CatchUp:
     """One catching up. `run` may be called again after a fault: channels that were finished are not read again."""
 
-    def __init__(self, marks: Marks, wanted: Wanted) -> None:
+    def __init__(self, marks: Marks, wanted: Wanted, again: Mapping[MattermostId, int] | None = None) -> None:
+        """Begin at the marks; `again`: in these channels from this time on, whatever their mark says."""
+        self._again = again or {}
+        self.paged: dict[MattermostId, int] = {}
+        """Channels that took several pages, and where they were begun: a post that is deleted while they are read
+        moves the others up, past the border between two pages."""
         self._wanted = wanted
         self._marks = marks.marks()
         self._began = marks.began()
@@ -98,6 +103,8 @@ class CatchUp:
             self._marks = {**self._marks, **marks}
 
     def _floor(self, channel: Channel) -> int:
+        if channel.id in self._again:
+            return self._again[channel.id]
         mark = self._marks.get(channel.id)
         return self._began if mark is None else max(mark - self._wanted.overlap_ms, self._began)
 
@@ -107,7 +114,10 @@ class CatchUp:
     def _channel(self, reader: Reader, channel: Channel) -> Iterator[Read]:
         fresh: dict[MattermostId, Post] = {}
         newest = self._marks.get(channel.id, Timestamp(0))
-        for page in _pages(reader, channel, self._floor(channel)):
+        floor = self._floor(channel)
+        for number, page in enumerate(_pages(reader, channel, floor)):
+            if number > 0:
+                self.paged[channel.id] = floor
             newest = max(newest, *(post.create_at for post in page))
             wanted = [post for post in page if self._wanted.post(channel, post)]
             fresh.update({post.id: post for post in wanted if post.create_at >= self._wanted.fresh_from})

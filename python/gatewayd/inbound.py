@@ -38,6 +38,8 @@ FIRST_PAUSE_MS = 1_000
 ATTEMPTS = 3
 """So often is something tried that fails by a fault of ours; then it is left, and logged."""
 IDLE_MS = 600_000
+PAGED_MS = 60_000
+"""So long after a catching up of several pages may be told that a post was deleted while they were read."""
 MARKS_EVERY_MS = 5_000
 """Marks over posts that are nothing to us are written down so often; behind by that, a start reads a little more."""
 _KNOWN_MOST = 4_096
@@ -76,6 +78,8 @@ class Inbound:
         self._direct: dict[MattermostId, bool] = {}
         self._strangers: set[MattermostId] = set()
         self._catching: CatchUp | None = None
+        self._paged: dict[MattermostId, int] = {}
+        self._paged_ms = 0
         self._old_due = True
         self._places: dict[MattermostId, str] = {}
         self._unsaved: dict[MattermostId, Timestamp] = {}
@@ -193,17 +197,18 @@ class Inbound:
             self._accounts.forget()
             self._catching = self._catching_up()
         self._read(self._catching)
+        self._paged, self._paged_ms = self._catching.paged, self._clock.monotonic_ms()
         self._catching = None
         self._old_due = True
 
-    def _catching_up(self) -> CatchUp:
+    def _catching_up(self, again: Mapping[MattermostId, int] | None = None) -> CatchUp:
         wanted = Wanted(
             channel=lambda channel: admission.is_read(channel, self._rules),
             post=lambda channel, post: admission.refused(post, direct=_is_direct(channel), rules=self._rules) is None,
             fresh_from=Timestamp(max(0, self._now() - self._limits.stale_ms)),
             overlap_ms=self._limits.overlap_ms,
         )
-        return CatchUp(self._store, wanted)
+        return CatchUp(self._store, wanted, again)
 
     def _read(self, catching: CatchUp, only: MattermostId | None = None) -> None:
         for read in catching.run(self._server(), only):
@@ -324,6 +329,9 @@ class Inbound:
         for session in self._store.take_back(post.id):
             log.info("thread deleted, turn cancelled session=%s", session)
             self._turns.cancel(session)
+        if post.channel in self._paged and self._clock.monotonic_ms() - self._paged_ms < PAGED_MS:
+            again = {post.channel: self._paged[post.channel]}
+            self._read(self._catching_up(again), only=post.channel)
 
     def _tell_of_stranger(self, post: Post) -> None:
         if post.user not in self._strangers and len(self._strangers) < _KNOWN_MOST:

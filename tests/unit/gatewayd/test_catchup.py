@@ -231,3 +231,30 @@ def test_one_channel_alone_can_be_read() -> None:
     reader = Reader({a_channel(name, last=many(3)): many(3) for name in ("one", "two")})
     assert {read.channel.id for read in catching(Marks()).run(reader, an_id("two")) if read.channel} == {an_id("two")}
     assert list(catching(Marks()).run(reader, an_id("nothing"))) == []
+
+
+def test_a_post_that_is_deleted_between_two_pages_hides_another_until_the_channel_is_read_again() -> None:
+    said = many(2 * PAGE)
+    reader = Reader({a_channel(last=said): said})
+
+    def delete(channel: MattermostId, page: int) -> None:
+        if (channel, page) == (DIRECT, 1) and reader.asked.count((DIRECT, 1)) == 1:
+            [rows] = reader.said.values()
+            rows.pop()
+
+    reader.before = delete
+    marks = Marks()
+    it = catching(marks)
+    missed = {post.id for post in said} - set(ids(list(it.run(reader))))
+    assert missed == {said[PAGE - 1].id}
+    assert it.paged == {DIRECT: BEGIN}
+    wanted = Wanted(channel=lambda _: True, post=lambda *_: True, fresh_from=Timestamp(0), overlap_ms=0)
+    again = CatchUp(Marks({DIRECT: said[-1].create_at}), wanted, it.paged)
+    assert missed <= set(ids(list(again.run(reader, DIRECT))))
+
+
+def test_a_channel_of_one_page_needs_no_second_look() -> None:
+    said = many(PAGE)
+    it = catching(Marks())
+    list(it.run(Reader({a_channel(last=said): said})))
+    assert it.paged == {}
