@@ -212,7 +212,7 @@ def test_a_state_of_another_users_is_refused_and_left_as_it_is(with_podman: Path
         (["chat", "UPSTREAM=http://host:1"], ["podman?"]),
         (["chat", "ARGS=--home x --no-tools"], ["model"]),
         (["demo"], ["podman"]),
-        (["test"], ["model", "appliance"]),
+        (["test"], ["model", "appliance", "node"]),
         (["appliance"], ["model", "appliance"]),
     ],
     ids=" ".join,
@@ -223,3 +223,42 @@ def test_a_conversation_alone_may_go_without_podman(typed: list[str], parts: lis
         ["make", "--dry-run", *typed], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
     assert shlex.split(done.stdout.splitlines()[0]) == ["deploy/local/setup.sh", *parts]
+
+
+# --- node: the client that judges the Mattermost server of the tests --------------------------
+
+CLIENT = "tests/contract/mattermost"
+
+
+@pytest.fixture
+def with_client(with_podman: Path, programs: Path) -> Path:
+    """Make a checkout whose environment is ready and that names the client's packages."""
+    (with_podman / CLIENT).mkdir(parents=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(ROOT / CLIENT / name, with_podman / CLIENT / name)
+    put(programs, "node", "exit 0")
+    return with_podman
+
+
+def test_the_packages_of_the_lock_are_installed_once_and_run_no_script(with_client: Path, programs: Path) -> None:
+    asked = recording(programs, "npm")
+    for _ in range(2):
+        assert set_up(with_client, programs, "node").returncode == 0
+        (with_client / ".state/npm/node_modules").mkdir(exist_ok=True)
+    (line,) = asked.read_text().splitlines()
+    assert "ci --prefix" in line
+    assert "--ignore-scripts" in line
+    assert (with_client / ".state/npm/package-lock.json").exists()
+
+
+def test_a_node_that_is_too_old_is_named(with_client: Path, programs: Path) -> None:
+    put(programs, "node", '[ "$1" = --version ] && echo v16.20.0')
+    result = set_up(with_client, programs, "node")
+    assert result.returncode == 1
+    assert "v16.20.0; the client needs 18 or later" in result.stderr
+
+
+def test_the_lock_of_the_client_names_no_place_to_get_it_from() -> None:
+    lock = (ROOT / CLIENT / "package-lock.json").read_text()
+    assert "resolved" not in lock
+    assert lock.count('"integrity": "sha512-') == lock.count('"node_modules/')
