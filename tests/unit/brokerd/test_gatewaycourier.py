@@ -16,11 +16,10 @@ from bxcore.deadline import SystemClock
 from bxcore.errors import StateError
 from bxcore.ids import MattermostId
 from bxcore.server import Request
-from bxcore.settings.brokerd import Gateway
+from bxcore.settings.brokerd import BrokerdSettings, Gateway, Listen, Podman
 from bxcore.wire.admin import ApprovalAnswer, ApprovalEnding, ApprovalOutcome
 from bxcore.wire.approvals import ApprovalClosed, ApprovalNoted, ApprovalOpen, ApprovalPosted, ApprovalReply
 from bxcore.wire.tools import DenyReason, ToolDenied, ToolResult
-from tests.fakes import runnerplace
 from tests.fakes.brokered import Asking, Brokered
 from tests.fakes.rolesocket import FakeRole, Script, replies
 
@@ -278,12 +277,18 @@ def test_stopped_it_lets_go_of_every_question(brokered: Brokered, courier: Gatew
         assert brokered.approvals.question(asking.pending().approval) is not None  # for bxctl
 
 
-def test_no_grant_shows_a_tool_where_gatewayd_listens(tmp_path: Path) -> None:
-    given = runnerplace.Place(tmp_path).settings
-    socket = tmp_path / "elsewhere" / "gateway.sock"
-    settings = attrs.evolve(given, gateway=Gateway(socket=socket))
-    assert socket.parent in Protected.of(settings).places
-    assert socket.parent not in Protected.of(given).places
+def test_no_grant_shows_a_tool_where_gatewayd_listens() -> None:
+    here = Path("/nowhere")
+    socket = here / "gateway" / "gateway.sock"
+    settings = BrokerdSettings(
+        listen=Listen(broker=here / "broker" / "broker.sock", admin=here / "admin" / "admin.sock"),
+        grants=here / "grants",
+        audit=here / "audit",
+        state=here / "state",
+        podman=Podman(socket=here / "podman.sock", image_file=here / "i", calls=here / "c", seccomp=here / "s"),
+    )
+    assert socket.parent not in Protected.of(settings).places
+    assert socket.parent in Protected.of(attrs.evolve(settings, gateway=Gateway(socket=socket))).places
 
 
 @contextmanager
