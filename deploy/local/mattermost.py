@@ -155,13 +155,19 @@ def told(socket: Path, wanted: Wish) -> str:
     try:
         with client.Connection(socket, clock=SystemClock()) as connection:
             status = _one(connection, gateway.GatewayStatus(), gateway.GatewayStatusReport)
-            if not status.connected:
-                why = f"{status.detail} [{status.code}]" if status.code else "the connection is not up yet"
-                return f"Mattermost: not connected to {wanted.url}: {logs.escape(why)}; it goes on trying"
+            if status.code is not None:
+                return _trying(wanted, f"{status.detail} [{status.code}]")
+            # Whether the event connection is up is a matter of milliseconds now; whether the server answers is not.
             account = _one(connection, gateway.GatewayWhoami(), gateway.GatewayAccount)
+    except client.RemoteFault as fault:
+        return _trying(wanted, str(fault))
     except BoxmakerError as error:
         return f"Mattermost: gatewayd runs, and does not say how it is: {logs.escape(str(error))}"
     return logs.escape(_listening(account, wanted))
+
+
+def _trying(wanted: Wish, why: str) -> str:
+    return f"Mattermost: not connected to {wanted.url}: {logs.escape(why)}; it goes on trying"
 
 
 def _one(connection: client.Connection, message: object, answer: type[T]) -> T:

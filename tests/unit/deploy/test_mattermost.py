@@ -199,8 +199,15 @@ def test_a_server_that_is_away_is_said_to_be_tried_again(tmp_path: Path) -> None
     assert said.isprintable()
 
 
+def test_a_server_that_does_not_say_who_the_bot_is_is_tried_again(tmp_path: Path) -> None:
+    said = told(tmp_path, {gateway.GatewayWhoami: refuses(ErrorCode.INTERNAL, "a fault")})
+    assert said == f"Mattermost: not connected to {URL}: a fault [internal]; it goes on trying"
+
+
+def test_where_events_are_not_read_yet_it_is_said_all_the_same_who_listens(tmp_path: Path) -> None:
+    assert told(tmp_path, fakes.status(connected=False)).startswith("Mattermost: @boxmaker on ")
+
+
 def test_a_gatewayd_that_says_nothing_ends_nothing(tmp_path: Path) -> None:
-    refused = {gateway.GatewayStatus: refuses(ErrorCode.INTERNAL, "a fault")}
-    assert "gatewayd runs, and does not say how it is: a fault [internal]" in told(tmp_path, refused)
     wanted = Wish(url=URL, users=(ALICE,), channels=(), token=Path("/t"), ca_file=None)
     assert "does not say how it is" in mattermost.told(tmp_path / "nothing.sock", wanted)
