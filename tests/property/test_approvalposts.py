@@ -46,10 +46,10 @@ FRAGMENTS = (
         '"',
     ),
     *(
-        "![x](https://evil.test/a)",
-        "[https://example.com/](https://evil.test/)",
+        "![x](https://example.org/a)",
+        "[https://example.com/](https://example.org/)",
         "<img src=x>",
-        "https://evil.test/",
+        "https://example.org/",
         "!approve 17",
     ),
     *(

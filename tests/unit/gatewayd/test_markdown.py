@@ -10,7 +10,7 @@ import pytest
 from bxcore import hosts
 from gatewayd import markdown
 
-HOSTS = (hosts.rule("example.com"), hosts.rule("*.example.org:8443"))
+HOSTS = (hosts.rule("example.com"), hosts.rule("*.b.example.com:8443"))
 
 
 def harmless(text: str) -> str:
@@ -22,10 +22,10 @@ SAME = {
     "heading and list": "# A\n\n- a\n  - b\n1. c\n\n> quoted\n> more",
     "code": "use `a | b`, `x[0]`, `@deco`, `<b>` and `git@example.org`",
     "table": "| a | b |\n|---|---|\n| `c` | d |",
-    "block": "a\n\n```py\nx = '![a](https://evil.test/)'  # @all <b>\n```\n\nb",
+    "block": "a\n\n```py\nx = '![a](https://example.org/)'  # @all <b>\n```\n\nb",
     "escape": "\\*not bold\\* and \\[not a link\\]",
     "link": "see [the page](https://example.com/a_b?c=1&d=2#e), or (https://example.com/).",
-    "other port": "https://a.example.org:8443/x",
+    "other port": "https://a.b.example.com:8443/x",
     "signs": "a < b && c > d, 5 $ or 3 %, 12:30, ::, C:\\Users",
     "other scripts": "\u8bf7\u770b\u3002 \U0001f468\u200d\U0001f469 \U0001f1e9\U0001f1ea \u00fc",
     "empty": "",
@@ -39,23 +39,23 @@ def test_what_is_no_danger_stays(text: str) -> None:
 
 
 CHANGED = {
-    "image": ("![x](https://evil.test/a)", "!\\[x](`https://evil.test/a`)"),
+    "image": ("![x](https://example.org/a)", "!\\[x](`https://example.org/a`)"),
     "image of a granted host": ("![x](https://example.com/a)", "!\\[x](https://example.com/a)"),
     "linked image": ("[![x](/a)](https://example.com/)", "\\[!\\[x](/a)](https://example.com/)"),
-    "reference": ("![r]\n\n[r]: https://evil.test/", "!\\[r]\n\n\\[r]: `https://evil.test/`"),
+    "reference": ("![r]\n\n[r]: https://example.org/", "!\\[r]\n\n\\[r]: `https://example.org/`"),
     "data": ("![x](data:image/png;base64,AA==)", "!\\[x](`data:image/png;base64,AA==`)"),
     "html": ("<img src=x>", "&lt;img src=x>"),
-    "autolink": ("<https://evil.test/>", "&lt;`https://evil.test/`>"),
-    "link": ("[x](https://evil.test/)", "\\[x](`https://evil.test/`)"),
-    "bare": ("see https://evil.test/a_b.", "see `https://evil.test/a_b`."),
-    "www": ("www.evil.test", "`www.evil.test`"),
-    "no slashes": ("https:evil.test", "`https:evil.test`"),
-    "no scheme": ("evil.test/x", "`evil.test/x`"),
-    "mail": ("a@evil.test", "`a@evil.test`"),
-    "user in the address": ("https://example.com@evil.test/", "`https://example.com@evil.test/`"),
+    "autolink": ("<https://example.org/>", "&lt;`https://example.org/`>"),
+    "link": ("[x](https://example.org/)", "\\[x](`https://example.org/`)"),
+    "bare": ("see https://example.org/a_b.", "see `https://example.org/a_b`."),
+    "www": ("www.example.org", "`www.example.org`"),
+    "no slashes": ("https:example.org", "`https:example.org`"),
+    "no scheme": ("example.org/x", "`example.org/x`"),
+    "mail": ("a@example.org", "`a@example.org`"),
+    "user in the address": ("https://example.com@example.org/", "`https://example.com@example.org/`"),
     "other port": ("https://example.com:444/", "`https://example.com:444/`"),
-    "apex of a wildcard": ("https://example.org:8443/", "`https://example.org:8443/`"),
-    "not ASCII": ("https://example.com\u00e9.evil.test/", "`https://example.com\u00e9.evil.test/`"),
+    "apex of a wildcard": ("https://b.example.com:8443/", "`https://b.example.com:8443/`"),
+    "not ASCII": ("https://example.com\u00e9.example.org/", "`https://example.com\u00e9.example.org/`"),
     "name": ("@all, \\@all and a.@all", "@\u200ball, @\u200ball and a.@\u200ball"),
     "entity": ("&#64;all &commat;all AT&T", "&amp;#64;all &amp;commat;all AT&T"),
     "command": ("/leave", "&#47;leave"),
@@ -72,8 +72,8 @@ CHANGED = {
     "code that emphasis would open": ("*a `b* ![x](/)`", "\\*a `b* ![x](/)`"),
     "code that a cell would open": ("|`a|![x](/)`|\n|-|-|", "|`a\\|![x](/)`|\n|-|-|"),
     "code behind an emoticon": (":`( ![x](/)`", ": `( ![x](/)`"),
-    "backslash before code of ours": ("a\\https://evil.test", "a\\\\`https://evil.test`"),
-    "backtick at the end of an address": ("https://evil.test/\\`a", "`https://evil.test/`\\`a"),
+    "backslash before code of ours": ("a\\https://example.org", "a\\\\`https://example.org`"),
+    "backtick at the end of an address": ("https://example.org/\\`a", "`https://example.org/`\\`a"),
     "no escape for the web app": ("a\\<b\\:c", "a&lt;b:c"),
     "deep quotes": (">" * 100 + "a", ">" * 80 + "\\" + ">" * 20 + "a"),
 }
@@ -87,15 +87,15 @@ def test_what_is_a_danger_is_shown_and_dead(text: str, posted: str) -> None:
 
 def test_an_address_in_a_sentence_without_blanks_ends_with_it() -> None:
     assert (
-        harmless("\u8bf7\u770bhttps://evil.test/a\u3002\u7136\u540e")
-        == "\u8bf7\u770b`https://evil.test/a`\u3002\u7136\u540e"
+        harmless("\u8bf7\u770bhttps://example.org/a\u3002\u7136\u540e")
+        == "\u8bf7\u770b`https://example.org/a`\u3002\u7136\u540e"
     )
 
 
 def test_quoted_text_is_one_line_and_plain() -> None:
-    quoted = markdown.quote("a\n![x](https://evil.test/) *b* @all `c` <i> &amp; \u202e\\")
+    quoted = markdown.quote("a\n![x](https://example.org/) *b* @all `c` <i> &amp; \u202e\\")
     assert quoted == (
-        "a\u23ce\\!\\[x\\]\\(https&#58;&#47;&#47;evil\\.test&#47;\\) \\*b\\* @\u200ball"
+        "a\u23ce\\!\\[x\\]\\(https&#58;&#47;&#47;example\\.org&#47;\\) \\*b\\* @\u200ball"
         " \\`c\\` &lt;i\\> &amp;amp; \ufffd\\\\"
     )
 

@@ -68,7 +68,7 @@ WHOLE = {
     "backslashes": "\\\\",
     "entity": "&lt;",
     "code": "`code`x",
-    "address": "`https://evil.test/a`x",
+    "address": "`https://example.org/a`x",
     "name": "@\u200ba",
 }
 
@@ -77,7 +77,7 @@ WHOLE = {
 @pytest.mark.parametrize("shift", range(7))
 def test_a_cut_is_within_nothing(mark: str, shift: int) -> None:
     source = (
-        mark.replace("&lt;", "<").replace("\u200b", "").replace("\\[", "[").replace("`https://evil.test/a`x", "`b`y")
+        mark.replace("&lt;", "<").replace("\u200b", "").replace("\\[", "[").replace("`https://example.org/a`x", "`b`y")
     )
     shown = "`b`y" if mark.startswith("`https") else mark
     posts = parts("x" * shift + source * 700)
