@@ -130,6 +130,7 @@ class Posting:
         try:
             return _Maker(self._world, api, opened, wait, unknown).make(self._approver)
         except GivenUp:
+            self._world.condition.well(Part.QUESTIONS)  # nobody waits for it here; others say so again
             return None
         finally:
             with self._lock:
@@ -265,6 +266,7 @@ class Marking:
         self._count = itertools.count()
         self._stopping = False
         self._api: Api | None = None
+        self._failed = set[Part]()
         self._thread = threading.Thread(target=self._work, name="questions", daemon=True)
 
     def start(self) -> None:
@@ -329,12 +331,16 @@ class Marking:
         except MattermostFault as error:
             if not self._stopping:  # else it was us who ended the call
                 self._world.condition.trouble(Part.QUESTIONS, error)
+                self._failed.add(Part.QUESTIONS)
             return _pause_ms(error, backoff)
         except StateError as error:
             self._world.condition.trouble(Part.STATE, error)
+            self._failed.add(Part.STATE)
             return backoff.next_ms()
         except Exception:
             log.exception("a question's post was not looked after code=internal")
+        while self._failed:
+            self._world.condition.well(self._failed.pop())
         return 0
 
     def _put_back(self, entry: tuple[int, int, Job], pause_ms: int) -> None:
@@ -350,7 +356,6 @@ class Marking:
         except (MattermostDenied, MattermostRefused) as error:
             log.warning("a question's post stays as it is post=%s code=%s", question.post, error.code)
         self._world.store.question_closed(question.post)
-        self._world.condition.well(Part.QUESTIONS)
 
     def _resolve(self, api: Api, asking: Asking, headline: str) -> None:
         try:

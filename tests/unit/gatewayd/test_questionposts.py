@@ -94,6 +94,7 @@ def test_a_question_that_is_closed_while_it_waits_to_be_posted_is_never_posted(g
             next(answers)
     gate.postbox.raises.clear()
     gate.settled()
+    assert gate.condition.worst() is None  # nothing is wrong any more where nobody waits
     assert gate.postbox.made == []
     assert gate.store.unsent() == ()
     assert gate.store.asking() == ()

@@ -210,6 +210,7 @@ def test_a_mark_that_cannot_be_made_now_is_made_later(gate: Gate) -> None:
         gate.closed(ApprovalEnding.EXPIRED)
         gate.postbox.until(lambda: gate.postbox.calls.count("patch_post") == 3)
         gate.settled()
+        assert gate.condition.worst() is None
     assert gate.postbox.message(asked.post.id).startswith("**Expired")
     assert gate.store.questions() == ()
 
