@@ -1,5 +1,6 @@
 """The queue keeps what it took, whole or not at all, whatever fails under it."""
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,13 +189,26 @@ def test_posts_of_one_turn_are_one_open_turn(store: Store) -> None:
     )
 
 
-def test_an_answer_ends_its_turn_once_and_forgets_the_text(store: Store, tmp_path: Path) -> None:
-    store.accept([incoming("root", text="a secret thing")])
+def test_an_answer_ends_its_turn_once(store: Store) -> None:
+    store.accept([incoming("root")])
     store.asked(ROOT, SESSION, 1)
     store.answered(SESSION, 1, [outgoing("k:1"), outgoing("k:2")])
     store.answered(SESSION, 1, [outgoing("k:1"), outgoing("k:2"), outgoing("k:3")])
     assert keys(store) == ["k:1", "k:2"]
     assert store.open_turns() == ()
+
+
+def test_an_answered_text_is_in_the_file_no_more(tmp_path: Path, clock: HandClock) -> None:
+    def connect(*arguments: Any, **named: Any) -> sqlite3.Connection:
+        database: sqlite3.Connection = sqlite3.connect(*arguments, **named)
+        database.execute("PRAGMA secure_delete = OFF")  # some builds of SQLite have it on by themselves
+        return database
+
+    store = Store.open(tmp_path, clock, connect=connect)
+    store.accept([incoming("root", text="a secret thing " * 1_000), incoming("other", text="a secret thing")])
+    store.asked(ROOT, SESSION, 1)
+    store.answered(SESSION, 1, [])
+    store.settle(an_id("other"), State.DONE)
     store.close()
     left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert queuefile.FILE in left
