@@ -25,11 +25,13 @@ from bxcore import wiring
 from deploy.appliance import place as places
 from deploy.appliance import users
 from deploy.appliance.place import Place
+from deploy.local import toolhost
 from deploy.local.home import ROLES
 from deploy.local.refusal import Refusal
 from deploy.local.tooluser import NoIds
 from tests.container.conftest import STATES
 from tests.fakes.llama_server import Call, FakeLlama, Reply
+from tests.fakes.mattermost import Mattermost
 from tests.process.launched import ROOT
 
 START = ROOT / "deploy" / "appliance" / "start.py"
@@ -55,7 +57,7 @@ def place() -> Place:
 
 def forget(place: Place) -> None:
     """Remove the records of earlier runs: one that was cut short may have left a broken log."""
-    for path in ("home/audit", "home/broker", "home/sessions"):
+    for path in ("home/audit", "home/broker", "home/sessions", "home/gateway"):
         shutil.rmtree(place.wiring.at(path), ignore_errors=True)
 
 
@@ -203,13 +205,13 @@ class TestWhileItRuns:
         place = up.place
         if not place.users.own:
             pytest.skip("NOT RUN: all roles are one user here; run as root, after deploy/local/setup.sh appliance")
-        found = {name: role(place, name) for name in place.wiring.roles}
+        found = {name: role(place, name) for name in place.wiring.running(())}
         owners = {name: Path(f"/proc/{number}").stat().st_uid for name, number in found.items()}
         names = {name: pwd.getpwuid(uid).pw_name for name, uid in owners.items()}
-        assert names == {name: held.user for name, held in place.wiring.roles.items()}
+        assert names == {name: held.user for name, held in place.wiring.running(()).items()}
 
     def test_each_role_has_a_network_of_its_own(self, up: Up) -> None:
-        found = [role(up.place, name) for name in up.place.wiring.roles]
+        found = [role(up.place, name) for name in up.place.wiring.running(())]
         networks = {Path(f"/proc/{process}/ns/net").readlink() for process in ("self", *found)}
         assert len(networks) == 1 + len(found)
 
@@ -295,3 +297,49 @@ def test_a_settings_file_that_was_changed_by_hand_stays(model: FakeLlama, place:
         assert "max_connections = 31" in settings.read_text()
     finally:
         settings.unlink()
+
+
+# -- Mattermost --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chat_server(place: Place, tmp_path: Path) -> Iterator[tuple[Mattermost, list[str]]]:
+    """Start a Mattermost server that gatewayd's container reaches; give it, and the words for the launcher."""
+    if toolhost.outside_network(place.account("tools").user) != "host":
+        pytest.skip("the test's server listens on this machine's loopback, which is another one for a container here")
+    with Mattermost() as server:
+        alice = server.add_user("alice")
+        _, secret = server.add_bot("boxmaker")
+        token = tmp_path / "token"
+        token.write_text(secret)
+        token.chmod(0o600)
+        yield (
+            server,
+            [
+                f"--mattermost={server.url}",
+                f"--mattermost-users={alice}",
+                f"--mattermost-token={token}",
+            ],
+        )
+
+
+def test_with_mattermost_gatewayd_has_a_container_its_token_and_nothing_is_left_of_either(
+    place: Place, model: FakeLlama, chat_server: tuple[Mattermost, list[str]]
+) -> None:
+    server, words = chat_server
+    forget(place)
+    done = run(model, *words, says="What is on my list?\n")
+    assert (done.returncode, done.stdout) == (0, "It says coffee.\n"), done.stderr
+    assert f"make appliance: Mattermost: @boxmaker on {server.url} answers @alice in direct messages" in done.stderr
+    assert "gatewayd: in its container is this machine's own network, since /dev/net/tun cannot be used" in done.stderr
+    assert list(place.credentials("gatewayd").iterdir()) == []
+    assert_nothing_is_left(place)
+    assert place.wiring.at("etc/gatewayd.toml").exists()
+
+
+def test_without_mattermost_there_is_no_container_of_it(place: Place, model: FakeLlama) -> None:
+    forget(place)
+    done = run(model, says="What is on my list?\n")
+    assert done.returncode == 0, done.stderr
+    assert "gatewayd" not in done.stderr
+    assert not place.wiring.at("etc/gatewayd.toml").exists()
