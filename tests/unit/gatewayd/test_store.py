@@ -202,10 +202,15 @@ def test_an_answered_text_is_in_the_file_no_more(tmp_path: Path, clock: HandCloc
     def connect(*arguments: Any, **named: Any) -> sqlite3.Connection:
         database: sqlite3.Connection = sqlite3.connect(*arguments, **named)
         database.execute("PRAGMA secure_delete = OFF")  # some builds of SQLite have it on by themselves
+        opened.append(database)
         return database
+
+    opened: list[sqlite3.Connection] = []
 
     store = Store.open(tmp_path, clock, connect=connect)
     store.accept([incoming("root", text="a secret thing " * 1_000), incoming("other", text="a secret thing")])
+    opened[0].execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert b"a secret thing" in (tmp_path / queuefile.FILE).read_bytes()
     store.asked(ROOT, SESSION, 1)
     store.answered(SESSION, 1, [])
     store.settle(an_id("other"), State.DONE)
