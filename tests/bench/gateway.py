@@ -1,7 +1,7 @@
 """The way of a post: seen to turn started, a backlog caught up, a long answer posted, and the memory that it takes.
 
-The server is the fake one (tests/fakes/mattermost.py) in this process; gatewayd and loopd are processes. The bare client
-reads the same pages with `requests` and keeps nothing.
+The server is the fake one (tests/fakes/mattermost.py) in this process; gatewayd and loopd are processes. The bare
+client reads the same pages with `requests` and keeps nothing.
 """
 
 import json
@@ -53,7 +53,7 @@ def _conversation(sizes: Sizes) -> list[Measure]:
         FakeLlama(script=answer, n_ctx=N_CTX) as fake,
         stack.home() as home,
         stack.inferproxy(home, fake.url, limits="accept_per_second = 10_000\n"),
-        stack.loopd(home, n_ctx=N_CTX),
+        stack.loopd(home, n_ctx=N_CTX, max_tokens=N_CTX // 2),
     ):
         owner = server.add_user("owner")
         bot, token = server.add_bot("boxmaker")

@@ -115,7 +115,8 @@ def test_no_role_writes_anything_but_into_its_mounts(running: Rig) -> None:
 def _places(rig: Rig, role: str) -> set[str]:
     wired, settings = rig.appliance.wiring, rig.appliance.settings
     own = [wired.at(mount.path) for mount in wired.roles[role].mounts]
-    own += [rig.appliance.place.model, *settings.granted, Path("/etc/hostname"), Path("/run/.containerenv")]
+    own += [rig.appliance.place.model, *rig.credentials().values(), *settings.granted]
+    own += [Path("/etc/hostname"), Path("/run/.containerenv")]
     return {str(path) for one in own for path in (one, *one.parents)}
 
 

@@ -135,8 +135,9 @@ def place(town: Town, *, brokerd: bool = False) -> Iterator[Place]:
         for name in ("etc", "gateway", "log", "run/gateway", "run/gateway-owner", "run/loop-gateway", "loop"):
             (folder / name).mkdir(mode=0o700, parents=True)
         broker.configure(f'[gateway]\nsocket = "{folder / "run" / "gateway" / "gateway.sock"}"\n')
-        settings = {
+        settings: dict[str, dict[str, object]] = {
             "listen": {"gateway": str(folder / "run" / "loop-gateway" / "loop.sock")},
+            "sampling": {"max_tokens": 50_000},
             "broker": {"socket": str(broker.socket("broker"))} if brokerd else {},
         }
         loop = held.enter_context(EchoStack(folder / "loop", settings))

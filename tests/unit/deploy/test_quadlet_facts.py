@@ -1,6 +1,7 @@
 """Where the installer refuses, and in which words."""
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -145,7 +146,7 @@ def test_a_name_that_would_be_something_else_in_a_line_of_sysusers_is_refused(na
 
 
 TOLD = Answers(upstream="http://model.example.com:8080", owner="alice", n_ctx=8192, slots=1, grants=(Path("/srv"),))
-NOT_ASKED: dict[str, None] = dict.fromkeys(("upstream", "owner", "n_ctx", "slots"))
+NOT_ASKED: dict[str, Any] = dict.fromkeys(("upstream", "owner", "n_ctx", "slots"))
 
 
 def test_what_was_answered_once_is_not_asked_again(tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_what_was_answered_once_is_not_asked_again(tmp_path: Path) -> None:
 def test_an_option_takes_the_place_of_what_is_kept(tmp_path: Path) -> None:
     kept = tmp_path / "answers.toml"
     kept.write_text(answers.text(TOLD))
-    changed = answers.joined(kept, **{**NOT_ASKED, "owner": "bob"}, grants=[Path("/srv/a"), Path("/srv/b")])  # type: ignore[arg-type]  # a table
+    changed = answers.joined(kept, **{**NOT_ASKED, "owner": "bob"}, grants=[Path("/srv/a"), Path("/srv/b")])
     assert changed == attrs.evolve(TOLD, owner="bob", grants=(Path("/srv/a"), Path("/srv/b")))
 
 
