@@ -1,5 +1,6 @@
 """`make chat MATTERMOST=…` with the real roles and a Mattermost server of the test's own."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -122,6 +123,18 @@ def test_where_nobody_is_at_the_terminal_it_serves_until_it_is_told_to_end(
         until(lambda: town.answers() == [GREETING], launcher, "the post is answered")
         assert bxctl(home, "mattermost", "status").stdout.startswith(b"connected since ")
         assert not any("bxctl" in argv for argv in running(home).values())
+        findings = [json.loads(line) for line in bxctl(home, "doctor", "--json").stdout.splitlines()]
+        checks = {one["name"]: one["passed"] for one in findings if one["kind"] == "check_result"}
+        assert {name: passed for name, passed in checks.items() if "Mattermost" in name or "gatewayd" in name} == {
+            "address of Mattermost": True,
+            "token of Mattermost": True,
+            "sockets of Mattermost": True,
+            "gatewayd's socket folder": True,
+            "connection to Mattermost": True,
+            "posts of Mattermost": True,
+            "people in Mattermost": True,
+            "version of Mattermost": True,
+        }
         launcher.send_signal(signal.SIGTERM)
         out, err = launcher.communicate(timeout=PATIENCE_SECONDS)
     assert (launcher.returncode, out) == (128 + signal.SIGTERM, ""), err

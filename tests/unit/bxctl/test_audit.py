@@ -1,11 +1,17 @@
-"""`bxctl audit` where the log is not this user's to read, as an owner finds it on an appliance."""
+"""`bxctl audit` where the log is not this user's to read, and what it says of an answer."""
 
 import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
+from bxcore import auditlog
+from bxcore.ids import Hash32
+from bxcore.timestamp import Timestamp
+from bxcore.wire.admin import ApprovalEnding
+from bxcore.wire.tools import DataClass
 from bxctl import audit, auditshow
 from bxctl.audit import AuditClosed, Log
 from bxctl.auditshow import Wanted
@@ -49,3 +55,24 @@ def test_who_may_not_read_the_log_is_told_what_to_run(closed: BackedUp, words: s
 def test_a_log_elsewhere_is_named_in_the_command(closed: BackedUp) -> None:
     with pytest.raises(AuditClosed, match=rf"audit verify --directory {closed.home}/audit \["):
         audit.verify(closed.world(), Log(directory=closed.home / "audit"), json=False)
+
+
+def test_an_answer_from_mattermost_names_the_person_and_the_post() -> None:
+    record = auditlog.Answered(
+        seq=9,
+        time=Timestamp(0),
+        prev=Hash32("0" * 64),
+        decision=8,
+        ending=ApprovalEnding.REFUSED,
+        approver=f"mattermost:{'a' * 26}",
+        post="p" * 26,
+        reason="not today",
+        grant=None,
+        grant_hash=None,
+        taint=DataClass.PUBLIC,
+        untrusted=False,
+    )
+    word, text, _ = auditshow._told(record)
+    assert (word, text) == ("answer", f"8 refused by mattermost:{'a' * 26}, post {'p' * 26}: not today")
+    _, text, _ = auditshow._told(attrs.evolve(record, approver="bxctl", post=None, reason=None))
+    assert text == "8 refused by bxctl"
