@@ -29,6 +29,13 @@ class ErrorCode(Enum):
     NO_RECORD = "no_record"
     AUDIT_UNAVAILABLE = "audit_unavailable"
     GRANTS_INVALID = "grants_invalid"
+    TOKEN_REFUSED = "token_refused"
+    MATTERMOST_AWAY = "mattermost_away"
+    MATTERMOST_BUSY = "mattermost_busy"
+    MATTERMOST_DENIED = "mattermost_denied"
+    MATTERMOST_REFUSED = "mattermost_refused"
+    MATTERMOST_UNCLEAR = "mattermost_unclear"
+    MATTERMOST_FAILED = "mattermost_failed"
 
 
 @attrs.frozen(kw_only=True)
