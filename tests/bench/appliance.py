@@ -97,7 +97,7 @@ def _turn(side: Containers | Processes) -> Callable[[], float]:
 
 
 def _images() -> list[Measure]:
-    archives = {role: roleimages.built(role).archive for role in applianceside.ORDER}
+    archives = {role: roleimages.built(role).archive for role in (*applianceside.ORDER, "gatewayd")}
     archives[TOOLS] = toolimage.built().archive
     return [
         report.at_most(
