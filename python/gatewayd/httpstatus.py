@@ -1,6 +1,7 @@
 """What an HTTP status of the server means: one table for its answers and for the event stream's handshake. Pure.
 
-Judged by the status and by two headers, never by the words of an error: those are translated, and may be anybody's.
+Judged by the status, by two headers, and by whether the server itself speaks; never by the words of an error: those are
+translated, and may be anybody's.
 """
 
 import re
@@ -17,17 +18,27 @@ from gatewayd.faults import (
 )
 
 _USUAL_PAUSE_MS = 1_000
+_TOO_LARGE = 413  # a proxy's word counts: the request never comes to the server
 _PAUSES = ("retry-after", "x-ratelimit-reset")
 _SECONDS = re.compile(r"[0-9]{1,12}")
 
 
 def fault(
-    what: str, status: int, headers: Mapping[str, str], *, most_ms: int, error: str = "", fixed: bool = False
+    what: str,
+    status: int,
+    headers: Mapping[str, str],
+    *,
+    most_ms: int,
+    error: str = "",
+    fixed: bool = False,
+    foreign: bool = False,
 ) -> MattermostFault:
     """Return what to raise for an answer that is no success. `what` was asked, and holds no secret.
 
     `headers` has lower-case names. A pause that the server asks for is heeded up to `most_ms`. `fixed`: the address
-    names nothing that could have gone, so a 404 means that this is no Mattermost server.
+    names nothing that could have gone, so a 404 means that this is no Mattermost server. `foreign`: the answer has not
+    the form of the server's errors, so a refusal is a proxy's, and says nothing of a channel or a post: a proxy whose
+    server is being restarted says 404 to everything.
     """
     said = f"{what}: the server said {status}"
     pause_ms = _pause_ms(headers)
@@ -38,7 +49,7 @@ def fault(
         return MattermostBusy(f"{said}: too many requests", status=status, retry_ms=retry_ms)
     if status >= 500:
         return MattermostAway(said, status=status, error=error)
-    if status < 400 or (fixed and status == 404):
+    if status < 400 or (fixed and status == 404) or (foreign and status != _TOO_LARGE):
         detail = f"{said}, which is not what Mattermost says here: is [mattermost] url right?"
         return MattermostUnclear(detail, status=status, error=error)
     refusal = MattermostDenied if status in {403, 404} else MattermostRefused

@@ -176,13 +176,15 @@ class Mattermost:
         answer = self._http.ask(method, target, body)
         if 200 <= answer.status < 300:
             return answer
+        error = _error(answer.body)
         raise httpstatus.fault(
             f"{method} {_path(target)}",
             answer.status,
             answer.headers,
             most_ms=self._most_pause_ms,
-            error=_error(answer.body),
+            error=error or "",
             fixed=fixed,
+            foreign=error is None,
         )
 
 
@@ -234,13 +236,15 @@ def _each(parse: Callable[[object], T], untrusted: object) -> tuple[T, ...]:
     return tuple(found)
 
 
-def _error(untrusted: bytes) -> str:
-    """Return the server's own name for an error; "" where it gave none, as proxies do."""
+def _error(untrusted: bytes) -> str | None:
+    """Return the server's own name for an error: "" for one that is a sentence, as plugins have; None for no error."""
     try:
         name = serverjson.loads(untrusted).get("id")
     except (NotOurs, AttributeError):
-        return ""
-    return name if isinstance(name, str) and _ERROR.fullmatch(name) else ""
+        return None
+    if not isinstance(name, str):
+        return None
+    return name if _ERROR.fullmatch(name) else ""
 
 
 def _number(fields: Mapping[str, Any], name: str, *, otherwise: int) -> int:

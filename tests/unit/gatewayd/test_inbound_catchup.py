@@ -174,11 +174,24 @@ def test_a_fault_shows_while_it_lasts(place: Place) -> None:
 def test_a_channel_that_may_not_be_read_does_not_hold_up_the_others(place: Place) -> None:
     place.say("@bot hello", channel=place.town)
     said = place.say("hello")
-    place.server.fail("GET", f"/channels/{place.town}/posts", status=403, times=1)
+    denied = '{"id": "api.context.permissions.app_error", "status_code": 403}'
+    place.server.fail("GET", f"/channels/{place.town}/posts", status=403, body=denied, times=1)
     place.start()
     place.put(GAP)
     place.handled()
     assert [post.id for post in place.store.waiting()] == [said.id]
+
+
+def test_a_channel_that_a_proxy_refuses_is_read_when_the_server_is_back(place: Place) -> None:
+    """Left out, its next event would move the mark past what was missed."""
+    missed = place.say("missed")
+    place.server.fail("GET", f"/channels/{place.direct}/posts", status=404, body="404 page not found", times=2)
+    place.start()
+    place.put(GAP, place.say("live"))
+    place.handled()
+    assert place.texts() == ["missed", "live"]
+    assert place.store.known(missed.id) is not None
+    assert place.condition.worst() is None
 
 
 def test_a_full_disk_is_waited_out_and_nothing_is_lost(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,10 +228,10 @@ def test_names_and_ids_find_those_who_exist(place: Place) -> None:
 
 
 STATUSES: dict[str, tuple[int, type[MattermostFault], str]] = {
-    "400": (400, MattermostRefused, "mattermost_refused"),
+    "400": (400, MattermostUnclear, "mattermost_unclear"),
     "401": (401, TokenRefused, "token_refused"),
-    "403": (403, MattermostDenied, "mattermost_denied"),
-    "404": (404, MattermostDenied, "mattermost_denied"),
+    "403": (403, MattermostUnclear, "mattermost_unclear"),
+    "404": (404, MattermostUnclear, "mattermost_unclear"),
     "413": (413, MattermostRefused, "mattermost_refused"),
     "429": (429, MattermostBusy, "mattermost_busy"),
     "500": (500, MattermostAway, "mattermost_away"),
@@ -257,6 +257,18 @@ def test_c8_the_status_alone_says_what_went_wrong(
         place.api.post(NOBODY)
     assert (type(caught.value), caught.value.code, caught.value.status) == (kind, code, status)
     assert caught.value.error == ""
+
+
+@pytest.mark.parametrize("name", ["api.context.permissions.app_error", "Post rejected by plugin. No."])
+@pytest.mark.parametrize(("status", "kind"), {400: MattermostRefused, 403: MattermostDenied}.items())
+def test_a_refusal_is_the_servers_where_it_has_the_form_of_its_errors(
+    place: Place, status: int, kind: type[MattermostFault], name: str
+) -> None:
+    body = f'{{"id": "{name}", "message": "no", "status_code": {status}}}'
+    place.server.fail("GET", "/posts/", status=status, body=body)
+    with pytest.raises(kind) as caught:
+        place.api.post(NOBODY)
+    assert caught.value.error == (name if name.startswith("api.") else "")
 
 
 def test_the_servers_own_name_for_an_error_is_kept(place: Place) -> None:

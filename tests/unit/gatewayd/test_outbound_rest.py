@@ -110,6 +110,19 @@ def test_a_post_whose_answer_was_lost_is_not_made_twice(scene: Scene, status: in
     assert scene.ours() == ["one", "two"]
 
 
+@pytest.mark.parametrize("root", [True, False], ids=["in a thread", "at the top"])
+def test_a_proxy_that_knows_no_page_makes_no_post_twice(scene: Scene, *, root: bool) -> None:
+    """Looked for while the server is being restarted, it is not found; that is no reason to make it again."""
+    scene.server.fail("POST", r"/posts", status=502, after=True)
+    scene.answer("one", root=root)
+    with pytest.raises(AssertionError):
+        scene.rounds(most=1)
+    scene.server.advance(120_000)
+    scene.server.fail("GET", r"/(posts/.*/thread|channels/.*/posts)", status=404, body="404 page not found")
+    scene.rounds()
+    assert scene.ours() == ["one"]
+
+
 def test_a_kill_after_the_servers_window_finds_the_post_by_its_key(scene: Scene) -> None:
     scene.server.fail("POST", r"/posts", status=502, after=True)
     scene.answer("one")
