@@ -85,7 +85,8 @@ class Inbound:
         self._unsaved: dict[MattermostId, Timestamp] = {}
         self._saved_ms = self._pruned_ms = clock.monotonic_ms()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="inbound")
+        # A daemon: a name look-up cannot be interrupted, and must not hold up the end of the process.
+        self._thread = threading.Thread(target=self._run, name="inbound", daemon=True)
         self._lock = threading.Lock()  # around _mattermost
         self._mattermost: Mattermost | None = None
 
@@ -153,12 +154,12 @@ class Inbound:
                 attempts = None if attempts is None else attempts - 1
                 log.exception("events not handled code=internal attempts_left=%s", attempts)
                 if attempts == 0:
-                    return
+                    break
             else:
-                for part in parts:
-                    self._condition.well(part)
-                return
+                break
             self._stopping.wait(pause_ms / 1000)
+        for part in parts:
+            self._condition.well(part)
 
     def _server(self) -> Mattermost:
         with self._lock:
@@ -196,7 +197,13 @@ class Inbound:
         if self._catching is None:
             self._accounts.forget()
             self._catching = self._catching_up()
-        self._read(self._catching)
+        try:
+            self._read(self._catching)
+        except (MattermostFault, StateError):
+            raise
+        except Exception:
+            self._catching = None  # may be left: the next gap must not go on where this one ended
+            raise
         self._paged, self._paged_ms = self._catching.paged, self._clock.monotonic_ms()
         self._catching = None
         self._old_due = True
@@ -237,8 +244,10 @@ class Inbound:
     ) -> None:
         """Decide upon posts, in order, and take over what is for us together with the marks that this moves."""
         taken = self._decided(posts, now)
+        # A server whose clock ran ahead and was put right must not have us skip what it dates from then on.
+        latest = self._clock.now_ms()
         for channel, mark in marks.items():
-            self._unsaved[channel] = max(mark, self._unsaved.get(channel, mark))
+            self._unsaved[channel] = max(min(mark, latest), self._unsaved.get(channel, Timestamp(0)))
         if not taken:
             return
         new = self._store.take(taken, self._unsaved)

@@ -10,7 +10,9 @@ import pytest
 from bxcore.deadline import SystemClock
 from bxcore.files import StateUnwritable
 from bxcore.settings import gatewayd as settings_file
-from gatewayd import eventqueue
+from gatewayd import eventqueue, inbound
+from gatewayd.catchup import CatchUp, Read
+from gatewayd.inbound import ATTEMPTS
 from gatewayd.items import Deleted, Lost, Opened, Posted
 from gatewayd.posts import ChannelType, Post
 from gatewayd.store import Store
@@ -192,6 +194,38 @@ def test_a_channel_that_a_proxy_refuses_is_read_when_the_server_is_back(place: P
     assert place.texts() == ["missed", "live"]
     assert place.store.known(missed.id) is not None
     assert place.condition.worst() is None
+
+
+def test_a_server_whose_clock_was_put_back_loses_no_post(here: Place) -> None:
+    early = here.say("its clock is ahead", at=here.clock.now_ms() + 600_000)
+    here.put(early)
+    here.handled()
+    here.say("its clock is right")
+    here.put(GAP)
+    here.handled()
+    assert sorted(here.texts()) == ["its clock is ahead", "its clock is right"]
+
+
+def test_a_catching_up_that_was_left_does_not_shorten_the_next_one(
+    here: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a fault of ours: the channels that it had finished are read again."""
+    here.say("first")
+    read, breaks = CatchUp.run, iter(range(ATTEMPTS))
+
+    def broken(self: CatchUp, *arguments: Any) -> Iterator[Read]:
+        yield from read(self, *arguments)
+        if next(breaks, None) is not None:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(CatchUp, "run", broken)
+    monkeypatch.setattr(inbound, "FIRST_PAUSE_MS", 1)
+    here.put(GAP)
+    here.handled()
+    here.say("later")
+    here.put(GAP)
+    here.handled()
+    assert here.texts() == ["first", "later"]
 
 
 def test_a_full_disk_is_waited_out_and_nothing_is_lost(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
