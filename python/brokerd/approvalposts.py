@@ -84,6 +84,7 @@ def _ending(question: Question, count: int) -> str:
     shown = "the 1 part" if count == 1 else f"all {count} parts"
     return (
         f"\nApproval {question.id} is {shown} above, fingerprint (SHA-256) `{question.call.fingerprint}`."
+        " A phone shows four lines of a block until you tap it."
         f" To answer, write in this thread `!approve {question.id}` or `!deny {question.id} reason`.\n"
     )
 
