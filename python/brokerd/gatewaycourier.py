@@ -199,7 +199,7 @@ class GatewayCourier:
                     next(answers, None)
                     self._tell(connection, closed)
                     return
-                if not isinstance(said, ApprovalPosted):
+                if not isinstance(said, ApprovalPosted) or errand.posted:
                     raise PeerUnclear("gatewayd answered a question with something else")
                 errand.posted = True
                 log.info("question posted id=%d post=%s", message.id, said.post)

@@ -252,6 +252,14 @@ def test_an_answer_that_is_none_answers_nothing(brokered: Brokered, courier: Gat
         assert brokered.approvals.question(asking.pending().approval) is not None
 
 
+def test_a_gatewayd_that_says_again_and_again_that_it_posted_is_left(
+    brokered: Brokered, courier: GatewayCourier, tmp_path: Path
+) -> None:
+    with gateway(tmp_path, replies(POSTED, POSTED, YES)) as chat, brokered.asking() as asking:
+        chat.wait(ApprovalOpen, count=2)  # on another connection, after a pause
+        assert brokered.approvals.question(asking.pending().approval) is not None
+
+
 def test_only_so_many_are_on_the_way_and_the_others_are_left_to_bxctl(
     brokered: Brokered, courier: GatewayCourier, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
