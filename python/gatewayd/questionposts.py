@@ -102,11 +102,11 @@ class _Place:
 
 
 class Posting:
-    """Posts one question after the other, each in its caller's thread. `approver` is who is asked directly."""
+    """Posts one question after the other, each in its caller's thread. The first of `approvers` is asked directly."""
 
-    def __init__(self, world: World, *, approver: MattermostId) -> None:
+    def __init__(self, world: World, *, approvers: tuple[MattermostId, ...]) -> None:
         self._world = world
-        self._approver = approver
+        self._approvers = approvers
         self._lock = threading.Lock()  # around the connections that are open
         self._apis = set[Api]()
 
@@ -128,7 +128,7 @@ class Posting:
         with self._lock:
             self._apis.add(api)
         try:
-            return _Maker(self._world, api, opened, wait, unknown).make(self._approver)
+            return _Maker(self._world, api, opened, wait, unknown).make(self._approvers)
         except GivenUp:
             self._world.condition.well(Part.QUESTIONS)  # nobody waits for it here; others say so again
             return None
@@ -158,11 +158,11 @@ class _Maker:
         self._attempted = set[str]()
         self._backoff = Backoff(FIRST_PAUSE_MS, world.retry_most_ms, random)
 
-    def make(self, approver: MattermostId) -> Made:
+    def make(self, approvers: tuple[MattermostId, ...]) -> Made:
         *before, last = self._opened.parts
-        thread = _asking_thread(self._world.store, self._opened.session)
+        thread = _asking_thread(self._world.store, self._opened.session, approvers)
         while True:
-            place = thread or self._directly(approver)
+            place = thread or self._directly(approvers[0])
             root = place.root
             try:
                 for number, part in enumerate(before, 1):
@@ -236,10 +236,13 @@ class _Maker:
             raise GivenUp
 
 
-def _asking_thread(store: Store, session: SessionId) -> _Place | None:
+def _asking_thread(store: Store, session: SessionId, approvers: tuple[MattermostId, ...]) -> _Place | None:
+    """Return the caller's thread, unless it is known that nobody there may answer."""
     root = thread_of(session)
     thread = store.thread(root) if root is not None else None
-    return None if thread is None else _Place(channel=thread.channel, root=thread.root)
+    if thread is None or (thread.direct and thread.user not in approvers):
+        return None
+    return _Place(channel=thread.channel, root=thread.root)
 
 
 def _pause_ms(error: MattermostFault, backoff: Backoff) -> int:

@@ -13,6 +13,7 @@ from enum import Enum
 import attrs
 
 from bxcore import logs
+from bxcore.errors import BadMessage
 from bxcore.ids import MattermostId
 from bxcore.server import Handler, PeerGone, Request
 from bxcore.wire.admin import ApprovalEnding
@@ -130,7 +131,7 @@ class Questions:
         self._on_outgoing = on_outgoing
         self._look_ms = look_ms
         self._untold_ms = untold_ms
-        self._posting = Posting(world, approver=approvers[0])
+        self._posting = Posting(world, approvers=approvers)
         self._marking = Marking(world)
         self._lock = threading.Lock()
         self._table: dict[int, _Asked] = {}
@@ -174,6 +175,8 @@ class Questions:
     def _open(self, request: Request) -> None:
         opened = request.message
         assert isinstance(opened, ApprovalOpen)
+        if not opened.parts:
+            raise BadMessage("parts: expected at least one")
         asked = _Asked(opened)
         self._enter(asked)
         try:

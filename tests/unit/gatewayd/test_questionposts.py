@@ -16,7 +16,7 @@ from gatewayd.posts import Post
 from gatewayd.questionposts import closed
 from gatewayd.questions import RESTARTED
 from gatewayd.store import Store
-from tests.fakes.gate import ALICE, AWAY, CHANNEL, CLOCK, DIRECT, ROOT, Gate, opened
+from tests.fakes.gate import ALICE, AWAY, BOB, CHANNEL, CLOCK, DIRECT, EVE, ROOT, Gate, opened
 from tests.fakes.postbox import an_id
 
 
@@ -43,6 +43,18 @@ def test_a_question_of_a_thread_is_posted_in_that_thread_as_brokerd_wrote_it(gat
 def test_a_question_of_any_other_session_is_posted_to_the_first_approver(gate: Gate) -> None:
     with gate.asked() as asked:
         assert (asked.post.channel, asked.post.root) == (DIRECT, None)
+
+
+def test_a_direct_message_of_somebody_who_may_not_answer_is_no_place_to_ask(gate: Gate) -> None:
+    gate.store.own_thread(Thread(root=ROOT, channel=CHANNEL, direct=True, user=EVE))
+    with gate.asked(opened(session=session_of(ROOT))) as asked:
+        assert (asked.post.channel, asked.post.root) == (DIRECT, None)
+
+
+def test_the_thread_of_any_approver_is_a_place_to_ask(gate: Gate) -> None:
+    gate.store.own_thread(Thread(root=ROOT, channel=CHANNEL, direct=True, user=BOB))
+    with gate.asked(opened(session=session_of(ROOT))) as asked:
+        assert (asked.post.channel, asked.post.root) == (CHANNEL, ROOT)
 
 
 def test_a_thread_that_nobody_knows_is_no_place_to_ask(gate: Gate) -> None:

@@ -4,8 +4,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
+from bxcore.client import RemoteFault
 from bxcore.wire.admin import ApprovalEnding
 from bxcore.wire.approvals import ApprovalClosed, ApprovalReply
 from gatewayd.commands import Approve, Deny
@@ -21,6 +23,13 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 
 
 YES, NO = Approve(id=7), Deny(id=7, reason=None)
+
+
+def test_a_question_without_a_text_is_refused(gate: Gate) -> None:
+    with gate.asking(attrs.evolve(opened(), parts=())) as (_, answers), pytest.raises(RemoteFault) as refused:
+        next(answers)
+    assert refused.value.code == "bad_message"
+    assert gate.postbox.made == []
 
 
 # -- answered ---------------------------------------------------------------------------------------
