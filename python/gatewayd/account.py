@@ -94,7 +94,7 @@ def _nobody(server: Api, found: Account | MattermostFault) -> NobodyAllowed:
     text = "allow.users is empty in gatewayd.toml, so nobody may speak; put the ids of people there"
     people = _acquainted(server, found) if isinstance(found, Account) else ()
     lines = [f"{person.username} = {person.id}" for person in people]
-    return NobodyAllowed("\n".join([text + (". These have written to the bot:" if lines else ""), *lines]))
+    return NobodyAllowed("\n".join([text + (". These have a direct channel with the bot:" if lines else ""), *lines]))
 
 
 def _acquainted(server: Api, bot: Account) -> Sequence[Account]:

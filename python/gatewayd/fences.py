@@ -15,6 +15,13 @@ LONGEST_FENCE = 40
 """A block that would need a longer fence, of backticks and of tildes, is prose."""
 LONGEST_INFO = 40
 
+# What has no width is left out, since text can be hidden in it. Joiners, the selectors of emoji, the marks of direction
+# that right-to-left text needs, and the letters of a flag (England's) stay.
+_NOTHING = re.compile(
+    "(?P<flag>\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
+    "|[\u00ad\u034f\u180e\u200b\u2060-\u2065\u206a-\u206f\ufe00-\ufe0d\ufeff\ufff0-\ufffb"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+)
 # Two lists: what is seen and belongs nowhere is shown as its picture, what turns text round or is nothing is U+FFFD.
 # U+2424, a picture of a line end, is made a line end by the web app; so are others by other readers.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\u2424\ud800-\udfff]")
@@ -48,8 +55,9 @@ class Prose:
 
 
 def clean(text: str) -> str:
-    """Return `text` with one kind of line end, and each control or turning character in a form that is seen."""
+    """Return `text` with one kind of line end, control and turning characters seen, and nothing hidden."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = _NOTHING.sub(lambda found: found["flag"] or "", text)
     return _UNSEEN.sub(lambda found: _seen(found[0]), text)
 
 

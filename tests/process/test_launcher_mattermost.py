@@ -157,6 +157,14 @@ def test_a_persons_token_ends_the_start_with_the_reason(home: Path, llama: FakeL
     assert "[not_a_bot]" in done.stderr
 
 
+def test_without_users_the_start_ends_and_names_who_could_be_meant(home: Path, llama: FakeLlama, town: Town) -> None:
+    done = once(command(home, llama, *town.words(**{"-users": ""})))
+    assert (done.returncode, done.stdout) == (69, "")
+    assert "gatewayd did not start (exit code 78)" in done.stderr
+    assert f"gatewayd: alice = {town.alice}" in done.stderr
+    assert "[nobody_allowed]" in done.stderr
+
+
 def test_a_refused_token_is_said(home: Path, llama: FakeLlama, town: Town) -> None:
     town.keep("x" * 26)
     done = once(command(home, llama, *town.words()))

@@ -64,6 +64,11 @@ def test_without_a_word_of_it_there_is_none() -> None:
     assert appliance._options([]).mattermost is None
 
 
+@pytest.mark.parametrize("users", [None, ", ,"])
+def test_without_users_it_is_gatewayd_that_says_who_could_be_meant(token: Path, users: str | None) -> None:
+    assert wish(token, mattermost_users=users).users == ()
+
+
 def test_both_launchers_take_it(token: Path) -> None:
     assert appliance._options(words(token)).mattermost == wish(token)
     assert "MATTERMOST_USERS=" in appliance._options(words(token)).come_back
@@ -75,8 +80,6 @@ SLIPS: dict[str, tuple[dict[str, str | None], str]] = {
         {"mattermost": None},
         "MATTERMOST_USERS is there and MATTERMOST= is not; it takes the server's address",
     ),
-    "no users": ({"mattermost_users": None}, "MATTERMOST_USERS= is missing: the ids of those who may speak, 26"),
-    "only commas": ({"mattermost_users": ", ,"}, "MATTERMOST_USERS= is missing: "),
     "a name": ({"mattermost_users": "alice"}, "MATTERMOST_USERS=alice: expected Mattermost ids, 26 characters"),
     "a name twice": (
         {"mattermost_users": f"{ALICE},{ALICE}"},

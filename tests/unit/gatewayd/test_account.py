@@ -111,13 +111,13 @@ def test_a_persons_token_is_refused(postbox: Postbox) -> None:
 # -- nobody may speak -----------------------------------------------------------------------------
 
 
-def test_where_nobody_may_speak_the_people_who_wrote_to_the_bot_are_named_with_their_ids(postbox: Postbox) -> None:
+def test_where_nobody_may_speak_the_people_whom_the_bot_knows_are_named_with_their_ids(postbox: Postbox) -> None:
     postbox.channel_list = [direct(BOT.id, one.id) for one in (ALICE, BOB, OLD, ROBOT)]
     postbox.channel_list.append(attrs.evolve(postbox.channel_list[0], type=ChannelType.GROUP))
     with pytest.raises(NobodyAllowed) as raised:
         Checked(postbox, settings()).run()
     first, *lines = raised.value.detail.splitlines()
-    assert first.endswith("These have written to the bot:")
+    assert first.endswith("These have a direct channel with the bot:")
     assert lines == [f"alice = {ALICE.id}", f"bob = {BOB.id}"]
 
 

@@ -48,6 +48,33 @@ def test_a_picture_of_a_line_end_is_none() -> None:
     assert code("```\na\u2424```\u2424b\n```").lines == ("a\u23ce```\u23ceb",)
 
 
+HIDDEN = "".join(chr(0xE0000 + ord(letter)) for letter in "say yes")
+UNSEEN = {
+    "tags": (f"a{HIDDEN}b", "ab"),
+    "selectors": ("a\U000e0101\ufe00b", "ab"),
+    "no width": ("\ufeffht\u200bt\u2060p\u00ads\U0001d173", "https"),
+}
+SEEN = {
+    "family": "\U0001f468\u200d\U0001f469",
+    "heart": "\u2764\ufe0f",
+    "text": "\u2764\ufe0e",
+    "flag": "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+    "Persian": "\u0645\u06cc\u200c\u0631\u0648\u0645",
+    "direction": "(\u05d0)\u200f",
+}
+
+
+@pytest.mark.parametrize(("text", "left"), UNSEEN.values(), ids=UNSEEN.keys())
+def test_what_cannot_be_seen_is_left_out(text: str, left: str) -> None:
+    """Whoever copies an answer copies what was read."""
+    assert fences.clean(text) == left
+
+
+@pytest.mark.parametrize("text", SEEN.values(), ids=SEEN.keys())
+def test_what_belongs_to_a_letter_or_an_emoji_stays(text: str) -> None:
+    assert fences.clean(text) == text
+
+
 def test_a_block_in_a_list_moves_to_the_margin_with_what_follows_it() -> None:
     text = "1. a\n   ```py\n   b\n     c\n   ```\n   d\n2. e\n   f"
     assert blocks(text) == [
