@@ -170,7 +170,7 @@ class Doing:
     def _stop(self, incoming: Incoming) -> str | None:
         """Stop what runs, and take back what was written before and not said yet."""
         everywhere = incoming.first and incoming.direct
-        dropped = self._take_back(incoming, everywhere=everywhere)
+        dropped = self._store.drop(incoming, everywhere=everywhere)
         try:
             stopped = [self._turns.stop_turn(session) for session in self._sessions(incoming, everywhere=everywhere)]
         except BoxmakerError as fault:
@@ -180,20 +180,6 @@ class Doing:
         if any(stopped) and not everywhere and not dropped:
             return None  # the end of the turn is said in this thread, and says why
         return f"Stopped. Turns: {sum(stopped)}. Messages that were not begun and are dropped: {dropped}."
-
-    def _take_back(self, stop: Incoming, *, everywhere: bool) -> int:
-        place = stop.channel if everywhere else stop.thread
-        return sum(
-            self._store.settle(post.id, State.DONE)
-            for post in self._waiting_messages()
-            if (post.channel if everywhere else post.thread) == place and post.create_at <= stop.create_at
-        )
-
-    def _waiting_messages(self) -> list[Incoming]:
-        found: list[Incoming] = []
-        while page := self._store.waiting(kind=Kind.MESSAGE, after=found[-1] if found else None):
-            found.extend(page)
-        return found
 
     def _sessions(self, incoming: Incoming, *, everywhere: bool) -> list[SessionId]:
         if not everywhere:

@@ -227,6 +227,17 @@ class Store:
             self._add(database, outgoing)
             return True
 
+    def drop(self, stop: Incoming, *, everywhere: bool) -> int:
+        """End messages that were written before `stop` and still wait, in its thread or channel; return how many."""
+        place, value = ("channel", stop.channel) if everywhere else ("thread", stop.thread)
+        with self._file.writing() as database:
+            changed = database.execute(
+                "UPDATE posts SET state = 'done', text = '', changed = ?"  # noqa: S608 - no value is in it
+                f" WHERE state = 'waiting' AND kind = 'message' AND create_at <= ? AND {place} = ?",
+                (self._clock.now_ms(), stop.create_at, value),
+            )
+            return changed.rowcount
+
     def attempted(self, post: MattermostId) -> int:
         """Count a try that failed for a reason of the post's own; return how many there were."""
         with self._file.writing() as database:

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from bxcore.deadline import SystemClock
+from gatewayd import following
 from gatewayd.answers import PostSize
 from gatewayd.conversation import Conversation
 from gatewayd.doing import Doing
@@ -172,6 +173,28 @@ def test_stop_stops_the_turn_of_its_thread_which_says_so(scene: Scene) -> None:
     hold.go.set()
     (said,) = scene.posted(1)
     assert said.endswith("*Stopped at the owner's request.*")
+
+
+def test_stop_finds_its_turn_among_as_many_as_are_followed_at_a_time(scene: Scene) -> None:
+    """C4: 64 turns at work, and some more that nobody has room to follow."""
+    hold = Hold("never said")
+    scene.served.loop.model.expect(hold.script)
+    scene.start()
+    scene.accept(*[post(f"root{number}x", at=number) for number in range(following.MOST + 4)])
+    hold.wait()
+    scene.postbox.until(lambda: len(scene.conversation.running()) == following.MOST)
+    scene.accept(command("!stop", thread="root40x"))
+    assert scene.commanded.wait(PATIENCE_MS / 1000)
+    scene.posted(1)
+    (made,) = scene.postbox.made
+    assert made.root == an_id("root40x")
+    assert made.message.endswith("*Stopped at the owner's request.*")
+    scene.commanded.clear()
+    scene.accept(command("!stop", "everywhere"))  # at the top: all of them
+    assert scene.commanded.wait(PATIENCE_MS / 1000)
+    hold.go.set()
+    assert len(scene.posted(following.MOST + 5)) == following.MOST + 5
+    assert scene.queue.store.open_turns() == ()
 
 
 def test_a_turn_that_runs_when_gatewayd_ends_is_answered_by_the_next_one(scene: Scene) -> None:

@@ -156,6 +156,18 @@ def test_stop_finds_what_is_to_be_taken_back_behind_any_number_of_messages(scene
     assert "dropped: 1." in said
 
 
+def test_stop_takes_back_any_number_of_messages_in_one_step(scene: Scene) -> None:
+    """Each by itself would take a write to the disk, and `!stop` minutes where much waits."""
+    scene.queue.store.accept([post(f"p{number}x", at=number) for number in range(300)])
+    begun: list[str] = []
+    scene.queue.store._file._database.set_trace_callback(
+        lambda statement: begun.append(statement) if statement.startswith("BEGIN") else None
+    )
+    (said,) = scene.do(command("!stop"))
+    assert "dropped: 300." in said
+    assert len(begun) < 10
+
+
 def test_stop_says_that_loopd_is_away(scene: Scene) -> None:
     scene.turns.raises = PeerAway("loopd is not running")
     (said,) = scene.do(command("!stop", thread="root"))
