@@ -16,7 +16,7 @@ from bxcore.ids import MattermostId
 from bxcore.settings.gatewayd import GatewaydSettings
 from gatewayd.backoff import Backoff
 from gatewayd.condition import Condition, Part
-from gatewayd.faults import MattermostBusy, MattermostFault, NobodyAllowed, NotABot
+from gatewayd.faults import MattermostFault, NobodyAllowed, NotABot
 from gatewayd.posts import Account, Channel, ChannelType
 
 FIRST_PAUSE_MS = 1_000
@@ -58,17 +58,12 @@ def check(
                 return found
             tried()
             tried = _nothing
-            stopping.wait(_pause_ms(found, backoff) / 1000)
+            stopping.wait(max(backoff.next_ms(), found.retry_ms) / 1000)
     return None
 
 
 def _nothing() -> None:
     """It was told."""
-
-
-def _pause_ms(fault: MattermostFault, backoff: Backoff) -> int:
-    pause_ms = backoff.next_ms()
-    return max(pause_ms, fault.retry_ms) if isinstance(fault, MattermostBusy) else pause_ms
 
 
 def _asked(server: Api, condition: Condition) -> Account | MattermostFault:

@@ -20,7 +20,7 @@ from gatewayd import websocketstream
 from gatewayd.backoff import Backoff
 from gatewayd.condition import Condition, Part
 from gatewayd.eventreading import EventReading, Position
-from gatewayd.faults import MattermostBusy, MattermostFault, MattermostUnclear, TokenRefused
+from gatewayd.faults import MattermostFault, MattermostUnclear, TokenRefused
 from gatewayd.items import ChannelGone, ChannelJoined, Deleted, Edited, Item, Lost, Opened, Posted
 from gatewayd.line import Endpoint, Line
 from gatewayd.mattermost import Mattermost
@@ -156,7 +156,7 @@ class Events:
         pause_ms = self._backoff.next_ms()
         if isinstance(fault, TokenRefused):
             return self._settings.retry_most_ms
-        return max(pause_ms, fault.retry_ms) if isinstance(fault, MattermostBusy) else pause_ms
+        return max(pause_ms, fault.retry_ms)
 
     def _token_fault(self) -> TokenRefused | None:
         """Ask whether the token still holds: the stream itself does not tell."""

@@ -22,9 +22,11 @@ class MattermostFault(UpstreamError):
     """The server could not be asked, or said no. `status` is the HTTP status, 0 where there was none.
 
     `error` is the server's own name for it (`api.post…`), "" where it gave none; never quoted to a person.
+    `retry_ms`: it asks not to be tried again before that long.
     """
 
     code = "mattermost_failed"
+    retry_ms: int = 0
 
     def __init__(self, detail: str, *, status: int = 0, error: str = "") -> None:
         super().__init__(detail)
@@ -39,7 +41,7 @@ class MattermostAway(MattermostFault):
 
 
 class MattermostBusy(MattermostFault):
-    """The server wants fewer requests (429, 503). `retry_ms`: not before that long."""
+    """The server wants fewer requests (429, 503)."""
 
     code = "mattermost_busy"
 

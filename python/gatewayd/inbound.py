@@ -24,7 +24,7 @@ from gatewayd.catchup import CatchUp, Wanted
 from gatewayd.condition import Condition, Part
 from gatewayd.entries import Kind, Outgoing, State, Taken
 from gatewayd.eventqueue import EventQueue
-from gatewayd.faults import MattermostBusy, MattermostDenied, MattermostFault, MattermostRefused
+from gatewayd.faults import MattermostDenied, MattermostFault, MattermostRefused
 from gatewayd.items import ChannelGone, ChannelJoined, Deleted, Edited, Item, Lost, Opened, Posted
 from gatewayd.mattermost import Mattermost
 from gatewayd.names import Accounts, KnownNames
@@ -146,7 +146,7 @@ class Inbound:
             except MattermostFault as error:
                 parts.add(Part.INBOUND)
                 self._condition.trouble(Part.INBOUND, error)
-                pause_ms = max(pause_ms, error.retry_ms) if isinstance(error, MattermostBusy) else pause_ms
+                pause_ms = max(pause_ms, error.retry_ms)
             except StateError as error:
                 parts.add(Part.STATE)
                 self._condition.trouble(Part.STATE, error)

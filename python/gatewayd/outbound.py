@@ -24,7 +24,6 @@ from gatewayd.condition import Condition, Part
 from gatewayd.entries import Outgoing, Unsent
 from gatewayd.faults import (
     MattermostAway,
-    MattermostBusy,
     MattermostDenied,
     MattermostFault,
     MattermostRefused,
@@ -162,8 +161,7 @@ class Poster:
     def _pause_ms(self, fault: MattermostFault) -> int:
         if isinstance(fault, TokenRefused):
             return self._most_pause_ms
-        pause_ms = self._pauses.next_ms()
-        return max(pause_ms, fault.retry_ms) if isinstance(fault, MattermostBusy) else pause_ms
+        return max(self._pauses.next_ms(), fault.retry_ms)
 
     def post_all(self, server: Server) -> None:
         """Make what waits, in the caller's thread. Raises MattermostFault where all must wait, and StateError."""

@@ -27,7 +27,7 @@ from gatewayd import lookup
 from gatewayd.backoff import Backoff
 from gatewayd.condition import Condition, Part
 from gatewayd.entries import Asking, Outgoing, Question, Unsent, thread_of
-from gatewayd.faults import MattermostBusy, MattermostDenied, MattermostFault, MattermostRefused
+from gatewayd.faults import MattermostDenied, MattermostFault, MattermostRefused
 from gatewayd.posts import Channel, Post
 from gatewayd.store import Store
 
@@ -232,7 +232,7 @@ class _Maker:
 
     def _pause(self, error: MattermostFault) -> None:
         self._world.condition.trouble(Part.QUESTIONS, error)
-        if self._wait(_pause_ms(error, self._backoff)):
+        if self._wait(max(self._backoff.next_ms(), error.retry_ms)):
             raise GivenUp
 
 
@@ -243,11 +243,6 @@ def _asking_thread(store: Store, session: SessionId, approvers: tuple[Mattermost
     if thread is None or (thread.direct and thread.user not in approvers):
         return None
     return _Place(channel=thread.channel, root=thread.root)
-
-
-def _pause_ms(error: MattermostFault, backoff: Backoff) -> int:
-    pause_ms = backoff.next_ms()
-    return max(pause_ms, error.retry_ms) if isinstance(error, MattermostBusy) else pause_ms
 
 
 # -- marking --------------------------------------------------------------------------------------
@@ -335,7 +330,7 @@ class Marking:
             if not self._stopping:  # else it was us who ended the call
                 self._world.condition.trouble(Part.QUESTIONS, error)
                 self._failed.add(Part.QUESTIONS)
-            return _pause_ms(error, backoff)
+            return max(backoff.next_ms(), error.retry_ms)
         except StateError as error:
             self._world.condition.trouble(Part.STATE, error)
             self._failed.add(Part.STATE)

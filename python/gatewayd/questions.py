@@ -289,7 +289,7 @@ class Questions:
     def answer(self, incoming: Incoming, command: Approve | Deny) -> str | None:
         """Take an answer from a post; return what is said against it, None where it is on its way to brokerd."""
         if incoming.user not in self._approvers:
-            return "You may not answer approvals."
+            return "You are not among those who may answer this question."
         reason = _one_line(command.reason) if isinstance(command, Deny) else None
         reply = ApprovalReply(
             approve=isinstance(command, Approve), approver=incoming.user, post=incoming.id, reason=reason

@@ -54,7 +54,7 @@ def test_a_yes_carries_no_reason(gate: Gate) -> None:
 
 def test_g9_n9_whoever_is_no_approver_is_refused_and_changes_nothing(gate: Gate) -> None:
     with gate.asked() as asked:
-        assert gate.say(YES, asked.post, user=EVE) == "You may not answer approvals."
+        assert gate.say(YES, asked.post, user=EVE) == "You are not among those who may answer this question."
         assert gate.questions.open_count() == 1
 
 
