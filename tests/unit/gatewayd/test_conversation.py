@@ -16,6 +16,7 @@ from gatewayd.doing import Doing
 from gatewayd.entries import Incoming
 from gatewayd.outbound import Poster
 from tests.fakes.gatequeue import Queue, command, post, session, settings
+from tests.fakes.inboundplace import until
 from tests.fakes.loop import Loop
 from tests.fakes.postbox import BOT, Postbox, an_id
 from tests.fakes.scripted_model import answer
@@ -182,7 +183,7 @@ def test_stop_finds_its_turn_among_as_many_as_are_followed_at_a_time(scene: Scen
     scene.start()
     scene.accept(*[post(f"root{number}x", at=number) for number in range(following.MOST + 4)])
     hold.wait()
-    scene.postbox.until(lambda: len(scene.conversation.running()) == following.MOST)
+    until(lambda: len(scene.conversation.running()) == following.MOST)
     scene.accept(command("!stop", thread="root40x"))
     assert scene.commanded.wait(PATIENCE_MS / 1000)
     scene.posted(1)
