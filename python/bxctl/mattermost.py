@@ -56,6 +56,8 @@ def _show(world: World, found: gateway.GatewayStatusReport) -> None:
     if found.code is not None:
         detail = f"{render.safe_line(found.detail)} " if found.detail else ""
         screen.say(f"{detail}[{render.safe_line(found.code)}]", Ink.BAD, hang=2)
+    elif found.detail is not None:
+        screen.say(render.safe_line(found.detail), Ink.WARN, hang=2)
     screen.line(f"waiting    {render.count_of(found.waiting, 'post')}, not yet said to loopd")
     screen.line(f"asked      {render.count_of(found.asked, 'post')}, not answered yet")
     screen.line(f"outgoing   {render.count_of(found.outgoing, 'post')} to be made")

@@ -38,22 +38,35 @@ class Trouble:
 
 
 class Condition:
-    """The board. `connected` and what the connection told of itself belong to the event connection."""
+    """The board. `connected`: events arrive, and nothing that was missed is still to be read; `since` when it is so.
+
+    `open`: the event connection is up.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._troubles: dict[Part, Trouble] = {}
-        self.connected = False
+        self.connected = self.open = self._behind = False
         self.since = clock.now_ms()
         self.server_version: str | None = None
 
-    def connection(self, *, up: bool, server_version: str | None = None) -> None:
-        """The event connection came up or went down."""
+    @property
+    def catching_up(self) -> bool:
+        """Whether events arrive, and what was missed before is still to be read."""
+        return self.open and not self.connected
+
+    def connection(self, *, up: bool, missed: bool = False, server_version: str | None = None) -> None:
+        """The event connection came up or went down. `missed`: events were lost since it was up before."""
         with self._lock:
-            if self.connected is not up:
-                self.connected, self.since = up, self._clock.now_ms()
             self.server_version = server_version or self.server_version
+            self._changed(up=up, behind=self._behind or missed)
+        self._tell()
+
+    def reading(self, *, missed: bool) -> None:
+        """What was missed is being read, or has been."""
+        with self._lock:
+            self._changed(up=self.open, behind=missed)
         self._tell()
 
     def trouble(self, part: Part, error: BoxmakerError) -> None:
@@ -78,9 +91,16 @@ class Condition:
         with self._lock:
             return next((self._troubles[part] for part in Part if part in self._troubles), None)
 
+    def _changed(self, *, up: bool, behind: bool) -> None:
+        self.open, self._behind = up, behind
+        connected = up and not behind
+        if self.connected is not connected:
+            self.connected, self.since = connected, self._clock.now_ms()
+
     def _tell(self) -> None:
         worst = self.worst()
         if worst is not None:
             daemon.notify(f"STATUS={worst.code}: {worst.detail}")
         else:
-            daemon.notify("STATUS=connected" if self.connected else "STATUS=connecting")
+            open_ = "catching up" if self.catching_up else "connecting"
+            daemon.notify(f"STATUS={'connected' if self.connected else open_}")

@@ -192,7 +192,7 @@ class Doing:
         waiting = max(0, counts.waiting - 1)  # this command is one of them
         since = timestamp.to_text(self._condition.since)
         lines = [
-            f"Mattermost: {'connected' if self._condition.connected else 'not connected'} since {since}",
+            f"Mattermost: {_connection(self._condition)} since {since}",
             f"loopd: {_loop(self._turns.loop_status())}",
             f"turns running: {len(self._turns.running())}",
             f"questions open: {self._questions.open_count()}",
@@ -202,6 +202,12 @@ class Doing:
         if worst is not None:
             lines.append(f"wrong now: {markdown.quote(worst.detail)} (`{worst.code}`)")
         return "\n".join(f"- {line}" for line in lines)
+
+
+def _connection(condition: Condition) -> str:
+    if condition.catching_up:
+        return "what was missed is being read,"
+    return "connected" if condition.connected else "not connected"
 
 
 def _loop(status: LoopStatusReport | None) -> str:

@@ -141,7 +141,7 @@ class Events:
     def _hand_on(self, item: Item) -> None:
         if isinstance(item, Opened):
             log.info("event stream open resumed=%s", item.resumed)
-            self._condition.connection(up=True, server_version=item.version)
+            self._condition.connection(up=True, missed=not item.resumed, server_version=item.version)
             self._condition.well(Part.CONNECTION)
         self._sink(item)
 

@@ -194,6 +194,7 @@ class Inbound:
 
     def _catch_up(self) -> None:
         """Read what was missed. After a fault the next call goes on where this one ended."""
+        self._condition.reading(missed=True)
         if self._catching is None:
             self._accounts.forget()
             self._catching = self._catching_up()
@@ -203,10 +204,12 @@ class Inbound:
             raise
         except Exception:
             self._catching = None  # may be left: the next gap must not go on where this one ended
+            self._condition.reading(missed=False)
             raise
         self._paged, self._paged_ms = self._catching.paged, self._clock.monotonic_ms()
         self._catching = None
         self._old_due = True
+        self._condition.reading(missed=False)
 
     def _catching_up(self, again: Mapping[MattermostId, int] | None = None) -> CatchUp:
         wanted = Wanted(

@@ -32,6 +32,7 @@ from gatewayd.questionposts import props
 from gatewayd.store import Store
 
 MOST_CHARACTERS = 4_000
+CATCHING_UP = "what was missed is being read"
 
 
 class Api(account.Api, Protocol):
@@ -75,7 +76,7 @@ class Owner:
             connected=condition.connected,
             since=condition.since,
             code=None if worst is None else worst.code,
-            detail=None if worst is None else worst.detail,
+            detail=worst.detail if worst is not None else CATCHING_UP if condition.catching_up else None,
             server=self.settings.mattermost.url,
             server_version=condition.server_version,
             bot=None if bot is None else bot.username,

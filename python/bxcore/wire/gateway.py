@@ -28,11 +28,12 @@ class GatewayPost:
 
 @attrs.frozen(kw_only=True)
 class GatewayStatusReport:
-    """kind `gateway_status_report`, final. `code` is None where all is well, else an entry of the runbook.
+    """kind `gateway_status_report`, final. `code` is None where nothing is wrong, else an entry of the runbook.
 
-    `since`: since when the connection is as it is. Posts: `waiting` are accepted and not yet said to loopd, `asked`
-    were said and wait for their answer; `outgoing` wait to be posted, `parked` could not be handled or posted,
-    `listed` were too old to be acted upon. `questions` are approvals that can be answered now.
+    `connected`: events arrive, and what was missed before has been read; `since` when that is as it is.
+    Posts: `waiting` are accepted and not yet said to loopd, `asked` were said and wait for their answer;
+    `outgoing` wait to be posted, `parked` could not be handled or posted, `listed` were too old to be acted upon.
+    `questions` are approvals that can be answered now.
     """
 
     connected: bool

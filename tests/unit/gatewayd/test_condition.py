@@ -92,6 +92,21 @@ def test_a_connection_that_stays_as_it_is_keeps_its_time_and_its_version(
     assert (condition.connected, condition.since, condition.server_version) == (False, BEGIN + 2_000, "11.6.0")
 
 
+def test_it_is_connected_once_what_was_missed_has_been_read(
+    condition: Condition, clock: HandClock, manager: socket.socket
+) -> None:
+    clock.wind(1_000)
+    condition.connection(up=True, missed=True)
+    assert (condition.connected, condition.catching_up, condition.since) == (False, True, BEGIN)
+    condition.connection(up=False)
+    condition.connection(up=True)  # resumed: nothing more was missed, and it still is to be read
+    assert (condition.connected, condition.catching_up) == (False, True)
+    condition.reading(missed=False)
+    assert (condition.connected, condition.catching_up, condition.since) == (True, False, BEGIN + 1_000)
+    told = ["catching up", "connecting", "catching up", "connected"]
+    assert [manager.recv(200).decode() for _ in told] == [f"STATUS={words}" for words in told]
+
+
 def test_the_service_manager_is_told(condition: Condition, manager: socket.socket) -> None:
     condition.connection(up=True)
     condition.trouble(Part.OUTBOUND, MattermostAway("no connection"))

@@ -183,7 +183,7 @@ def test_stop_finds_its_turn_among_as_many_as_are_followed_at_a_time(scene: Scen
     scene.start()
     scene.accept(*[post(f"root{number}x", at=number) for number in range(following.MOST + 4)])
     hold.wait()
-    until(lambda: len(scene.conversation.running()) == following.MOST)
+    until(lambda: len(scene.conversation.running()) == following.MOST and not scene.queue.store.waiting())
     scene.accept(command("!stop", thread="root40x"))
     assert scene.commanded.wait(PATIENCE_MS / 1000)
     scene.posted(1)

@@ -27,7 +27,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def up(place: EventPlace) -> bool:
-    return place.condition.connected
+    return place.condition.open
 
 
 def code(place: EventPlace) -> str | None:
@@ -164,7 +164,7 @@ def test_a_half_open_connection_is_noticed_by_its_ping(server: Server) -> None:
         while not isinstance(opened := place.next(), Opened):
             said.append(opened)
         assert said == []
-        assert place.condition.connected
+        assert place.condition.open
 
 
 def test_c11_a_revoked_token_is_a_state_and_not_a_loop(server: Server) -> None:
@@ -172,7 +172,7 @@ def test_c11_a_revoked_token_is_a_state_and_not_a_loop(server: Server) -> None:
         place.opened()
         server.revoke(place.token)
         eventually(lambda: code(place) == "token_refused")
-        assert not place.condition.connected
+        assert not place.condition.open
         trouble = place.condition.worst()
         assert trouble is not None
         assert place.token not in str(trouble)

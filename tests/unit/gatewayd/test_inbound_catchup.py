@@ -228,6 +228,20 @@ def test_a_catching_up_that_was_left_does_not_shorten_the_next_one(
     assert here.texts() == ["first", "later"]
 
 
+def test_it_is_not_connected_while_what_was_missed_is_read(here: Place) -> None:
+    here.say("missed")
+    here.condition.connection(up=True)
+    assert here.condition.connected
+    go = threading.Event()
+    held = here.server.fail("GET", f"/channels/{here.direct}/posts", wait=go)
+    here.put(GAP)
+    held.wait()
+    assert here.condition.catching_up
+    go.set()
+    here.handled()
+    assert here.condition.connected
+
+
 def test_a_full_disk_is_waited_out_and_nothing_is_lost(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     take, failures = here.store.take, iter([True, True, True])
 

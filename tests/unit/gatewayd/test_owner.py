@@ -119,6 +119,15 @@ def test_how_things_are_is_said_without_asking_the_server(place: Place) -> None:
     assert place.postbox.calls == []
 
 
+def test_what_was_missed_and_is_still_to_be_read_is_told(place: Place) -> None:
+    place.condition.connection(up=True, missed=True)
+    report = place.ask(GatewayStatus())
+    assert (report.connected, report.code, report.detail) == (False, None, "what was missed is being read")
+    place.condition.reading(missed=False)
+    report = place.ask(GatewayStatus())
+    assert (report.connected, report.code, report.detail) == (True, None, None)
+
+
 def test_before_the_server_has_said_who_the_bot_is_it_has_no_name(place: Place) -> None:
     place.bot = None
     report = place.ask(GatewayStatus())
