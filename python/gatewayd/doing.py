@@ -108,6 +108,7 @@ class Doing:
                 return
             try:
                 self.do_all()
+                self._condition.well(Part.STATE)
                 self._pauses.reset()
                 self._woken.wait()
             except StateError as fault:

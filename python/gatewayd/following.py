@@ -157,6 +157,7 @@ class Followers:
         finally:
             self._shown(turn, running=False)
         self._parts.store.answered(turn.session, turn.turn, outgoing)
+        self._parts.condition.well(Part.STATE)
         log.info("turn answered session=%s turn=%d posts=%d", turn.session, turn.turn, len(outgoing))
         self._parts.on_answered()
 

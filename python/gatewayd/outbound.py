@@ -155,6 +155,7 @@ class Poster:
         except Exception:
             log.exception("posting broke off code=internal")  # the thread's outermost frame
         else:
+            self._condition.well(Part.STATE)
             return None
         return self._pauses.next_ms()
 

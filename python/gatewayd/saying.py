@@ -105,6 +105,8 @@ class Sayer:
             self._parts.look()
             done = self._round()
             self._parts.condition.well(Part.STATE)
+            if done:  # nobody waits for it, or all was taken; followers say anew what still is wrong
+                self._parts.condition.well(Part.LOOP)
             return done
         except Stopped:
             return True

@@ -1,8 +1,11 @@
 """What stands in gatewayd's queue, for tests: posts of a user, open turns, a store, settings."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from bxcore.deadline import Clock
+from bxcore.files import StateUnwritable
 from bxcore.ids import MattermostId, SessionId
 from bxcore.settings import gatewayd as settings_file
 from bxcore.settings.gatewayd import GatewaydSettings
@@ -12,6 +15,8 @@ from gatewayd.entries import Incoming, Kind, OpenTurn, Outgoing, session_of
 from gatewayd.store import Store
 from tests.fakes.clocks import BEGIN, HandClock
 from tests.fakes.postbox import an_id
+
+T = TypeVar("T")
 
 CHANNEL = an_id("channel")
 OWNER = an_id("owner")
@@ -67,6 +72,18 @@ def turn(thread: str = "root", number: int = 1, *, first: bool = True) -> OpenTu
 
 def outgoing(key: str, message: str = "words", *, root: str | None = "root") -> Outgoing:
     return Outgoing(key=key, channel=CHANNEL, root=an_id(root) if root else None, message=message)
+
+
+def full_once(write: Callable[..., T]) -> Callable[..., T]:
+    """Return a write of the store that finds no room the first time."""
+    failures = iter([StateUnwritable("the queue could not be written: database or disk is full")])
+
+    def written(*arguments: Any, **more: Any) -> T:
+        for failure in failures:
+            raise failure
+        return write(*arguments, **more)
+
+    return written
 
 
 class Queue:

@@ -16,7 +16,8 @@ from gatewayd.doing import NOTHING_RUNS, Doing
 from gatewayd.entries import Incoming, OpenTurn, State
 from gatewayd.faults import MattermostDenied
 from tests.fakes import loopd
-from tests.fakes.gatequeue import CHANNEL, Queue, command, post, session, turn
+from tests.fakes.gatequeue import CHANNEL, Queue, command, full_once, post, session, turn
+from tests.fakes.inboundplace import until
 from tests.fakes.postbox import an_id
 
 PATIENCE_MS = 30_000
@@ -283,6 +284,18 @@ def test_a_command_is_done_in_the_same_step_as_its_answer_is_kept(scene: Scene) 
     scene.queue.again()
     scene.doing().do_all()
     assert len(scene.queue.unsent()) == 1
+
+
+def test_a_disk_that_was_full_is_no_trouble_once_it_is_written_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doing = scene.doing()
+    scene.queue.store.accept([command("!help")])
+    monkeypatch.setattr(scene.queue.store, "attempted", full_once(scene.queue.store.attempted))
+    doing.start()
+    until(lambda: scene.woken and scene.queue.trouble() is None)
+    doing.stop()
+    assert doing.join(PATIENCE_MS)
 
 
 def test_commands_are_carried_out_when_it_is_woken_and_it_ends_when_it_is_told_to(scene: Scene) -> None:

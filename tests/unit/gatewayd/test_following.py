@@ -19,7 +19,7 @@ from gatewayd.entries import OpenTurn, Outgoing
 from gatewayd.following import Followers, Follows
 from gatewayd.loopport import Ended, LoopPort
 from tests.fakes import loopd
-from tests.fakes.gatequeue import Queue, post, session, settings, turn
+from tests.fakes.gatequeue import Queue, full_once, post, session, settings, turn
 from tests.fakes.loopd import FakeLoopd, Script, ended, part, refuses, send
 from tests.fakes.postbox import an_id
 
@@ -124,6 +124,18 @@ def test_a_turn_that_ends_is_answered_in_its_thread_and_is_over(scene: Scene) ->
         assert followed(fake) == [(session("root"), 1)]
     assert scene.queue.store.open_turns() == ()
     assert scene.queue.store.unsent()[0].outgoing.root == an_id("root")
+
+
+def test_a_disk_that_was_full_is_no_trouble_once_it_is_written_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.open("root")
+    monkeypatch.setattr(scene.queue.store, "answered", full_once(scene.queue.store.answered))
+    with FakeLoopd(scene.home, {TurnFollow: tells(ended("Hi there."))}):
+        scene.followers.look()
+        assert len(scene.answered()) == 1
+    assert scene.followers.join(PATIENCE_SECONDS)
+    assert scene.queue.trouble() is None
 
 
 def test_thinking_tools_and_streamed_words_are_no_part_of_an_answer(scene: Scene) -> None:

@@ -25,7 +25,7 @@ from gatewayd.mattermost import ServerConfig
 from gatewayd.outbound import Poster
 from gatewayd.posts import Post
 from tests.fakes.clocks import BEGIN, HandClock
-from tests.fakes.gatequeue import CHANNEL, Queue, outgoing, session, settings
+from tests.fakes.gatequeue import CHANNEL, Queue, full_once, outgoing, session, settings
 from tests.fakes.postbox import BOT, Postbox, an_id
 
 PATIENCE_MS = 30_000
@@ -255,6 +255,17 @@ def test_what_was_refused_shows_until_a_post_is_made(scene: Scene) -> None:
     assert scene.rounds() == 1
     assert scene.queue.trouble() == "mattermost_denied"
     scene.add(*answer(1, "other"))
+    assert scene.rounds() == 1
+    assert scene.queue.trouble() is None
+
+
+def test_a_disk_that_was_full_is_no_trouble_once_it_is_written_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.add(*answer(1))
+    monkeypatch.setattr(scene.queue.store, "trying", full_once(scene.queue.store.trying))
+    assert scene.rounds(most=1) == NEVER
+    assert scene.queue.trouble() == "state_unwritable"
     assert scene.rounds() == 1
     assert scene.queue.trouble() is None
 

@@ -216,6 +216,15 @@ def test_while_loopd_is_away_everything_is_kept_and_later_said(scene: Scene) -> 
     assert scene.queue.waiting() == []
 
 
+def test_where_nothing_waits_for_a_loopd_that_was_away_nothing_is_wrong_any_more(scene: Scene) -> None:
+    scene.queue.store.accept([post("a")])
+    scene.rounds(1)
+    assert scene.queue.trouble() == "peer_away"
+    scene.queue.store.take_back(an_id("a"))
+    assert scene.rounds() == 1
+    assert scene.queue.trouble() is None
+
+
 def hangs_up(request: Request) -> None:
     """Leave without an answer, as a loopd does that is killed."""
     raise PeerGone("killed")
