@@ -38,7 +38,29 @@ def test_chain_and_name_are_verified() -> None:
     context = trust.context(CA_FILE)
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
-    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize(
+    ("host", "spoken"),
+    [
+        (ssl.TLSVersion.MINIMUM_SUPPORTED, ssl.TLSVersion.TLSv1_2),
+        (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2),
+        (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3),
+    ],
+    ids=lambda version: version.name,
+)
+def test_less_than_tls_1_2_is_never_spoken(
+    host: ssl.TLSVersion, spoken: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the host's OpenSSL would allow; where it asks for more, that holds."""
+    of_the_host = ssl.create_default_context()
+    of_the_host.minimum_version = host
+    monkeypatch.setattr(ssl, "create_default_context", lambda: of_the_host)
+    trust.context.cache_clear()
+    try:
+        assert trust.context(None).minimum_version is spoken
+    finally:
+        trust.context.cache_clear()
 
 
 def test_no_keys_are_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
