@@ -113,7 +113,7 @@ def test_the_mounts_of_a_program_are_found_by_its_user_and_its_command() -> None
         under_its_own_words(program)
         points = HERE.mount_points(os.getuid(), command)
         assert points is not None
-        assert {"/", "/proc"} <= set(points)
+        assert "/proc" in points  # which is where they were read; in a chroot nothing is mounted on /
         assert HERE.mount_points(os.getuid(), command[:-1]) is None
         assert HERE.mount_points(os.getuid() + 1, command) is None
     finally:
