@@ -17,9 +17,8 @@ from gatewayd import addressing, commands
 from gatewayd.addressing import Names
 from gatewayd.commands import Approve, Deny, Malformed
 from gatewayd.entries import Incoming, Kind, Outgoing, State, Taken
-from gatewayd.posts import Account, Channel, ChannelType, Post
+from gatewayd.posts import INTEGRATION_PROPS, Account, Channel, ChannelType, Post
 
-INTEGRATION_PROPS = ("from_webhook", "from_bot", "from_plugin", "from_oauth_app", "override_username")
 LISTED_CHARACTERS = 400
 """So much of a post that is only listed is kept."""
 

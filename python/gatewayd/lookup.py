@@ -9,10 +9,7 @@ from typing import Protocol
 from bxcore.ids import MattermostId
 from bxcore.timestamp import Timestamp
 from gatewayd.entries import Unsent
-from gatewayd.posts import Post
-
-KEY = "boxmaker"
-"""The name in a post's props under which its key is kept."""
+from gatewayd.posts import KEY_PROP, Post
 
 EARLIER_MS = 600_000
 """A post is looked for from so long before it was first tried: our clock and the server's may differ."""
@@ -30,7 +27,7 @@ class Server(Protocol):
 
 def props(key: str) -> dict[str, str]:
     """Return what every post of ours carries. `unsafe_links` keeps the server from fetching what a text names."""
-    return {"unsafe_links": "true", KEY: key}
+    return {"unsafe_links": "true", KEY_PROP: key}
 
 
 def find(server: Server, unsent: Unsent, *, bot: MattermostId) -> Post | None:
@@ -48,4 +45,4 @@ def find(server: Server, unsent: Unsent, *, bot: MattermostId) -> Post | None:
 
 
 def _ours(posts: Iterable[Post], key: str, bot: MattermostId) -> Post | None:
-    return next((post for post in posts if post.user == bot and post.props.get(KEY) == key), None)
+    return next((post for post in posts if post.user == bot and post.props.get(KEY_PROP) == key), None)

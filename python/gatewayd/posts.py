@@ -14,6 +14,12 @@ from bxcore import ids
 from bxcore.ids import MattermostId
 from bxcore.timestamp import Timestamp
 
+INTEGRATION_PROPS = ("from_webhook", "from_bot", "from_plugin", "from_oauth_app", "override_username")
+"""The names in a post's props that say that no person wrote it as it stands."""
+KEY_PROP = "boxmaker"
+"""The name in a post's props under which a post of ours keeps its key."""
+_VALUE_MOST = 256
+
 
 class NotOurs(ValueError):
     """The JSON is not what its place promises. The message names the field and never quotes a value."""
@@ -32,7 +38,8 @@ class ChannelType(Enum):
 class Post:
     """A post as the server sent it. `thread` is the id of the thread's first post: its own, where it began one.
 
-    `props` is as sent. `create_at` is the server's clock, `edit_at` 0 where its text was never changed.
+    `props` holds what is read here, and nothing else: anybody may send a quarter of a megabyte.
+    `create_at` is the server's clock, `edit_at` 0 where its text was never changed.
     """
 
     id: MattermostId
@@ -87,13 +94,19 @@ def post(value: object) -> Post:
         root=_as_id(root, "root_id") if root else None,
         type=_text(fields, "type", missing=""),
         message=_text(fields, "message"),
-        props=props if isinstance(props, dict) else {},
+        props=_props(props) if isinstance(props, dict) else {},
         files=len(files) if isinstance(files, list) else 0,
         create_at=_time(fields, "create_at"),
         edit_at=_time(fields, "edit_at", missing=0),
         delete_at=_time(fields, "delete_at", missing=0),
         original=_text(fields, "original_id", missing=""),
     )
+
+
+def _props(untrusted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return those that are read; of a value that is no short text only that it is there."""
+    read = {name: untrusted[name] for name in (*INTEGRATION_PROPS, KEY_PROP) if name in untrusted}
+    return {name: value if isinstance(value, str) and len(value) <= _VALUE_MOST else "" for name, value in read.items()}
 
 
 def channel(value: object) -> Channel:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from bxcore.ids import MattermostId
 from bxcore.timestamp import Timestamp
 from gatewayd import admission, commands
-from gatewayd.admission import INTEGRATION_PROPS, Rules, Seen
+from gatewayd.admission import Rules, Seen
 from gatewayd.commands import Approve, Deny, Malformed
 from gatewayd.entries import Kind, State, Taken
-from gatewayd.posts import Post
+from gatewayd.posts import INTEGRATION_PROPS, Post
 from tests.fakes.clocks import BEGIN
 from tests.fakes.queued import BOT, DIRECT, OTHER, OWNER, STRANGER, TOWN, an_id
 

@@ -11,9 +11,9 @@ from bxcore.ids import MattermostId
 from bxcore.settings import gatewayd as settings_file
 from bxcore.timestamp import Timestamp
 from gatewayd import admission
-from gatewayd.admission import INTEGRATION_PROPS, Ignored, Rules, Seen, Why
+from gatewayd.admission import Ignored, Rules, Seen, Why
 from gatewayd.entries import Kind, State, Taken
-from gatewayd.posts import ChannelType
+from gatewayd.posts import INTEGRATION_PROPS, ChannelType
 from tests.fakes.clocks import BEGIN
 from tests.fakes.queued import BOT, DIRECT, OTHER, OWNER, STRANGER, TOWN, account, an_id, channel, post
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatewayd import items
+from gatewayd import items, posts
 from gatewayd.items import ChannelGone, ChannelJoined, Deleted, Edited, Event, Posted, Reply
 from gatewayd.posts import NotOurs
 
@@ -65,6 +65,13 @@ BAD_POSTS: dict[str, object] = {
 def test_a_malformed_post_is_not_ours(data: object) -> None:
     with pytest.raises(NotOurs):
         items.item(event("posted", data), ME)
+
+
+def test_of_a_posts_props_only_what_is_read_is_kept() -> None:
+    """Thousands of events may wait, and anybody may send a quarter of a megabyte in each."""
+    props = {"huge": "x" * 250_000, "from_webhook": ["x" * 250_000], "boxmaker": "mm-root:1:1", "unsafe_links": "true"}
+    found = posts.post({**POST, "props": props})
+    assert found.props == {"from_webhook": "", "boxmaker": "mm-root:1:1"}
 
 
 def test_an_unknown_channel_type_is_none() -> None:
