@@ -19,6 +19,8 @@ from gatewayd.posts import Channel, Post
 log = logs.get("catchup")
 
 PAGE = 200
+SAME_MOST = 3
+"""So often may a page hold nothing new, since as many posts were made meanwhile; then the server repeats itself."""
 BATCH = 256
 """Posts handed on at a time, hence the most that one transaction takes."""
 
@@ -134,11 +136,13 @@ class CatchUp:
 def _pages(reader: Reader, channel: Channel, floor: int) -> Iterator[tuple[Post, ...]]:
     """Yield what is not below `floor`, page by page. A short page is not the last one: a server may leave posts out."""
     before: frozenset[MattermostId] = frozenset()
+    same = 0
     for number in range(1_000_000):
         page = reader.posts(channel.id, page=number, per_page=PAGE)
         ids = frozenset(post.id for post in page)
-        if ids <= before:
-            return  # also where the server says the same page again and again
+        same = same + 1 if ids <= before else 0
+        if not page or same == SAME_MOST:
+            return
         above = tuple(post for post in page if post.create_at >= floor)
         if above:
             yield above

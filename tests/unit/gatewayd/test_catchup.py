@@ -7,7 +7,7 @@ import pytest
 
 from bxcore.ids import MattermostId
 from bxcore.timestamp import Timestamp
-from gatewayd.catchup import BATCH, PAGE, CatchUp, Read, Wanted
+from gatewayd.catchup import BATCH, PAGE, SAME_MOST, CatchUp, Read, Wanted
 from gatewayd.faults import MattermostAway, MattermostDenied, MattermostFault, MattermostRefused
 from gatewayd.posts import Channel, ChannelType, Post
 from tests.fakes.clocks import BEGIN
@@ -179,7 +179,21 @@ def test_a_server_that_says_the_same_page_for_ever_comes_to_an_end() -> None:
 
     reader = Stuck({a_channel(last=said): said})
     assert len(ids(list(catching(Marks()).run(reader)))) == PAGE
-    assert len(reader.asked) == 2
+    assert len(reader.asked) == 1 + SAME_MOST
+
+
+def test_as_many_posts_as_a_page_holds_may_come_between_two_pages() -> None:
+    """Then the next page is the one before, and the rest comes behind it."""
+    said = many(3 * PAGE)
+    reader = Reader({a_channel(last=said): said})
+
+    def more(channel: MattermostId, page: int) -> None:
+        if page == 1:
+            [rows] = reader.said.values()
+            rows.extend(many(PAGE, first=len(rows)))
+
+    reader.before = more
+    assert set(ids(list(catching(Marks()).run(reader)))) == {post.id for post in many(3 * PAGE)}
 
 
 def test_a_page_with_fewer_posts_than_asked_for_is_not_the_end() -> None:
