@@ -70,11 +70,13 @@ class Condition:
         self._tell()
 
     def trouble(self, part: Part, error: BoxmakerError) -> None:
-        """A part cannot do its work now. Logged where it is new."""
+        """A part cannot do its work now, and why as it is seen last. Logged where it is new."""
         with self._lock:
             before = self._troubles.get(part)
-            if before is None or before.code != error.code:
-                self._troubles[part] = Trouble(code=error.code, detail=error.detail, since=self._clock.now_ms())
+            new = before is None or before.code != error.code
+            since = self._clock.now_ms() if before is None or new else before.since
+            self._troubles[part] = Trouble(code=error.code, detail=error.detail, since=since)
+            if new:
                 log.warning("trouble part=%s code=%s detail=%s", part.value, error.code, error.detail)
         self._tell()
 

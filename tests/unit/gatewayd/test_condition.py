@@ -58,7 +58,7 @@ def test_the_same_trouble_again_keeps_its_time_and_is_logged_once(
     condition.trouble(Part.LOOP, MattermostAway("again"))
     worst = condition.worst()
     assert worst is not None
-    assert (worst.since, worst.detail) == (BEGIN, "first")
+    assert (worst.since, worst.detail) == (BEGIN, "again")  # what is wrong now: no name yet, then no certificate
     assert len([record for record in caplog.records if record.getMessage().startswith("trouble")]) == 1
 
 
