@@ -145,7 +145,7 @@ def _start(options: Options, appliance: Appliance, running: Stack, progress: Pro
     for note in appliance.notes:
         progress.say(note)
     configs.check_edited(here, writer=SPEAKER)
-    launch.leave_out_gatewayd(here.etc, wanted, writer=SPEAKER, progress=progress)
+    launch.prepare_gatewayd(here.etc, wanted, writer=SPEAKER, progress=progress)
     progress.say(starter.summary(here, _furnished(appliance)))
     address = appliance.settings.upstream
     _write(appliance, "inferproxy", roleconfigs.inferproxy(wiring, address), progress)

@@ -182,7 +182,7 @@ def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -
         progress.say(f"loopd runs with a network here, since this machine allows nothing less: {refused}")
     home = options.home
     configs.check_edited(home)  # loading the model first would make a typo cost a minute
-    leave_out_gatewayd(home.etc, options.mattermost, progress=progress)
+    prepare_gatewayd(home.etc, options.mattermost, progress=progress)
     address = options.upstream or plan.upstream_of(home)
     write(home.etc / "inferproxy.toml", configs.inferproxy(home, address), progress=progress)
     parts = [plan.inferproxy(home, network=bool(options.upstream))]
@@ -231,9 +231,14 @@ def write(path: Path, body: str, *, writer: str = configs.WRITER, progress: Prog
         progress.say(f"{path} was changed by hand and stays as it is; without it a new one would be written")
 
 
-def leave_out_gatewayd(etc: Path, wanted: Wish | None, *, writer: str = configs.WRITER, progress: Progress) -> None:
-    """Have no gatewayd.toml where Mattermost was not asked for; say so of one that the owner has made theirs."""
+def prepare_gatewayd(etc: Path, wanted: Wish | None, *, writer: str = configs.WRITER, progress: Progress) -> None:
+    """Have no gatewayd.toml where Mattermost was not asked for; say so of one that the owner has made theirs.
+
+    And say what to think of before a token is sent.
+    """
     path = etc / "gatewayd.toml"
+    if warning := mattermost.warning(wanted):
+        progress.say(warning)
     if wanted is None and configs.leave_out(path, writer=writer) is Outcome.KEPT:
         progress.say(f"{path} is yours and stays, and gatewayd does not start: that takes MATTERMOST=")
 

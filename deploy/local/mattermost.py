@@ -147,6 +147,16 @@ def _looked_at(path: Path, variable: str) -> os.stat_result:
     return found
 
 
+def warning(wanted: Wish | None) -> str | None:
+    """Return what to think of before the token is sent; None where nothing is."""
+    if wanted is None or not settings.in_clear(wanted.url):
+        return None
+    return (
+        f"MATTERMOST={wanted.url}: the bot's token, and all that is said, can be read on the way to that machine; "
+        "write https:// where the server has it [mattermost_in_clear]"
+    )
+
+
 def told(socket: Path, wanted: Wish) -> str:
     """Return in a sentence as whom gatewayd listens, and to whom; or why it does not yet."""
     try:

@@ -1,9 +1,10 @@
-"""`bxctl config check`: would every role start with these files? Starts nothing and changes nothing."""
+"""`bxctl config check`: would every role start with these files? Starts nothing, changes nothing, asks no server."""
 
 from pathlib import Path
 
-from bxcore import config
+from bxcore import config, tomlfile
 from bxcore.errors import ConfigError
+from bxcore.settings.gatewayd import GatewaydSettings
 from bxcore.settings.roles import OPTIONAL, ROLES
 from bxctl.exits import Exit
 from bxctl.render import Ink, safe_block
@@ -49,11 +50,18 @@ def _is_there(path: Path) -> bool:
 def _check(world: World, folder: Path, role: str, settings: type) -> str | None:
     path = folder / f"{role}.toml"
     try:
-        config.load(path, settings)
+        found = config.load(path, settings)
     except ConfigError as error:
         return error.detail
+    if isinstance(found, GatewaydSettings) and not found.allow.users:
+        line = tomlfile.line_of(tomlfile.read(path).lines(), ("allow", "users"))
+        return f"{path}:{line}: allow.users: nobody may speak; write your id there [nobody_allowed]"
     tick = world.screen.paint(world.screen.glyph("✓", "ok"), Ink.GOOD)
     world.screen.line(f"{tick} {path}")
+    if isinstance(found, GatewaydSettings) and found.mattermost.in_clear:
+        url = safe_block(found.mattermost.url)
+        warning = f"  {url}: the bot's token is sent there in the clear; write https:// [mattermost_in_clear]"
+        world.screen.say(warning, Ink.WARN, hang=2)
     return None
 
 

@@ -4,13 +4,11 @@ Reads: gatewayd.toml, brokerd.toml and loopd.toml, and looks at the files that g
 opened. Without gatewayd.toml the only fault is a brokerd that would wait for a gatewayd.
 """
 
-import ipaddress
 import os
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import attrs
 
@@ -138,9 +136,8 @@ def _users(etc: Path, made: GatewaydSettings) -> Iterator[Finding]:
 
 
 def _address(etc: Path, made: GatewaydSettings) -> Iterator[Finding]:
-    url = urlsplit(made.mattermost.url)
     faults = []
-    if url.scheme == "http" and not _is_here(url.hostname or ""):
+    if made.mattermost.in_clear:
         faults = [
             Fault(
                 expected="the token is sent through https://, or to this machine alone",
@@ -149,15 +146,8 @@ def _address(etc: Path, made: GatewaydSettings) -> Iterator[Finding]:
                 command=f"url under [mattermost] in {etc / 'gatewayd.toml'}: https://, or a tunnel's port here",
             )
         ]
-    held = made.mattermost.url + ("" if url.scheme == "https" else ", which is this machine")
+    held = made.mattermost.url + ("" if made.mattermost.url.startswith("https:") else ", which is this machine")
     yield from room("address of Mattermost", held=held, faults=faults, runbook=IN_CLEAR)
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def _user(home: Path, etc: Path, machine: Machine) -> int | None:

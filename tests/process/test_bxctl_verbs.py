@@ -305,6 +305,39 @@ def test_config_check_sees_a_missing_file_and_one_that_nobody_reads(tmp_path: Pa
     assert f"{folder}/lopd.toml: no role reads a file of this name" in done.stdout.decode()
 
 
+GATEWAYD = """state = "/s"
+[listen]
+gateway = "/run/g.sock"
+owner = "/run/o.sock"
+[mattermost]
+url = "https://chat.example.org"
+[loop]
+socket = "/run/l.sock"
+[allow]
+users = ["aaaaaaaaaaaaaaaaaaaaaaaaaa"]
+"""
+
+
+def test_config_check_finds_that_nobody_may_speak_in_mattermost(tmp_path: Path) -> None:
+    folder = written(tmp_path / "etc", gatewayd=GATEWAYD)
+    assert run(tmp_path, "config", "check").returncode == 0
+    (folder / "gatewayd.toml").write_text(GATEWAYD.replace('"' + "a" * 26 + '"', ""))
+    done = run(tmp_path, "config", "check")
+    assert done.returncode == 1
+    assert f"{folder}/gatewayd.toml:10: allow.users: nobody may speak" in done.stdout.decode()
+    assert "[nobody_allowed]" in done.stdout.decode()
+
+
+def test_config_check_warns_of_a_token_that_is_sent_in_the_clear(tmp_path: Path) -> None:
+    folder = written(tmp_path / "etc", gatewayd=GATEWAYD.replace("https://chat.example.org", "http://127.0.0.1:8065"))
+    assert "mattermost_in_clear" not in run(tmp_path, "config", "check").stdout.decode()
+    (folder / "gatewayd.toml").write_text(GATEWAYD.replace("https:", "http:"))
+    done = run(tmp_path, "config", "check")
+    assert done.returncode == 0
+    assert "http://chat.example.org: the bot's token is sent there in the clear" in done.stdout.decode()
+    assert "[mattermost_in_clear]" in done.stdout.decode()
+
+
 def test_config_check_without_a_directory_says_so(tmp_path: Path) -> None:
     done = run(tmp_path, "config", "check", str(tmp_path / "nowhere"))
     assert (done.returncode, done.stdout) == (1, b"")

@@ -4,8 +4,10 @@ In bxcore because two programs read the file: gatewayd, and `bxctl config check`
 their Mattermost ids: a name can be given away, an id cannot.
 """
 
+import ipaddress
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -50,6 +52,17 @@ def _hosts(_: object, attribute: "attrs.Attribute[tuple[str, ...]]", value: tupl
             raise ValueError(f"{attribute.name}: {error}") from None
 
 
+def in_clear(url: str) -> bool:
+    """Say whether what is sent to this address, the token first, can be read on the way: no TLS, and another machine."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        here = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        here = host == "localhost" or host.endswith(".localhost")
+    return parts.scheme == "http" and not here
+
+
 @attrs.frozen(kw_only=True)
 class Listen:
     """Where gatewayd listens: `gateway` for brokerd's questions, `owner` for bxctl."""
@@ -74,6 +87,11 @@ class Mattermost:
     """How often the event connection is tried; an answer that is still missing at the next try ends it."""
     retry_most_ms: int = attrs.field(default=60_000, validator=_wait)
     """The longest pause between two tries to reach the server; the first is about a second."""
+
+    @property
+    def in_clear(self) -> bool:
+        """Whether the token crosses a network in the clear."""
+        return in_clear(self.url)
 
 
 @attrs.frozen(kw_only=True)

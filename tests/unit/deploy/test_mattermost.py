@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from deploy.appliance import appliance
 from deploy.local import commandline, launch, mattermost
 from deploy.local.home import Home
 from deploy.local.mattermost import Wish
+from deploy.local.progress import Progress
 from tests.fakes import gateway as fakes
 from tests.fakes.gateway import FakeGateway, an_id
 from tests.fakes.rolesocket import refuses
@@ -107,6 +109,26 @@ def test_a_slip_is_one_sentence_and_nothing_starts(
     assert line.startswith(f"make chat: {said}")
     assert line.isprintable()
     assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("http://chat.example.org", True),
+        ("http://192.0.2.7:8065", True),
+        ("https://chat.example.org", False),
+        ("http://127.0.0.1:8065", False),
+        ("http://[::1]:8065", False),
+        ("http://localhost:8065", False),
+    ],
+)
+def test_a_token_that_would_be_read_on_the_way_is_told_before_anything_starts(
+    token: Path, tmp_path: Path, url: str, warned: bool
+) -> None:
+    said = io.StringIO()
+    launch.prepare_gatewayd(tmp_path, wish(token, mattermost=url), progress=Progress(said))
+    assert said.getvalue().startswith(f"make chat: MATTERMOST={url}: the bot's token") is warned
+    assert ("[mattermost_in_clear]" in said.getvalue()) is warned
 
 
 def link(path: Path) -> None:
