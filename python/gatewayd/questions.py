@@ -7,6 +7,7 @@ held while calling out. Writes: notes to be posted, in the store. Specified in d
 """
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from enum import Enum
 
@@ -31,7 +32,12 @@ UNTOLD_MS = 30_000
 """brokerd says what came of an answer within milliseconds; after this long it is not going to."""
 
 LONGEST_REASON = 300
-RESTARTED = "Closed: this gateway was restarted. If the question is still open, it is asked again below."
+REMEMBERED = 1_024
+"""So many ends are remembered, for those who answer late."""
+RESTARTED = (
+    "Closed: this gateway was restarted. If the question is still open, it is asked again below; "
+    "if it is not, the turn that asked is over."
+)
 
 log = logs.get("questions")
 
@@ -135,6 +141,7 @@ class Questions:
         self._marking = Marking(world)
         self._lock = threading.Lock()
         self._table: dict[int, _Asked] = {}
+        self._over: OrderedDict[int, str] = OrderedDict()  # how the latest ended: headlines, which quote nobody
         self._stopping = threading.Event()
         self._clean = threading.Event()
         """Set when nothing of an earlier run looks answerable any more."""
@@ -264,12 +271,19 @@ class Questions:
             if not asked.move(State.OVER):
                 return
             asked.ended = ended
+            self._remember(asked.opened.id, ended.headline)
             made = asked.made
             if self._table.get(asked.opened.id) is asked:
                 del self._table[asked.opened.id]
         asked.changed.set()
         if made is not None:
             self._tell(made, ended)
+
+    def _remember(self, number: int, headline: str) -> None:
+        self._over[number] = headline
+        self._over.move_to_end(number)
+        if len(self._over) > REMEMBERED:
+            self._over.popitem(last=False)
 
     def _tell(self, made: Made, ended: Ended) -> None:
         """Say how it ended in the thread, and mark the post."""
@@ -296,7 +310,7 @@ class Questions:
         )
         with self._lock:
             asked = self._table.get(command.id)
-            refusal = _refusal(asked, incoming, command.id)
+            refusal = _refusal(asked, incoming, command.id, self._over.get(command.id))
             if asked is not None and refusal is None:
                 asked.move(State.ANSWERED)
                 asked.reply = reply
@@ -308,9 +322,11 @@ class Questions:
         return None
 
 
-def _refusal(asked: _Asked | None, incoming: Incoming, number: int) -> str | None:
-    """Return why a post does not answer the question."""
+def _refusal(asked: _Asked | None, incoming: Incoming, number: int, over: str | None) -> str | None:
+    """Return why a post does not answer the question. `over` is how it ended, where that is known."""
     if asked is None or asked.state is State.OVER:
+        if over is not None:
+            return f"Approval {number} is not open any more, so this answer changed nothing. {over}"
         return f"No approval {number} is open here: it was answered, it lapsed, or there never was one."
     made = asked.made
     if made is not None and incoming.thread != made.thread:

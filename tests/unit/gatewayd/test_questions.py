@@ -10,6 +10,7 @@ import pytest
 from bxcore.client import RemoteFault
 from bxcore.wire.admin import ApprovalEnding
 from bxcore.wire.approvals import ApprovalClosed, ApprovalReply
+from gatewayd import questions
 from gatewayd.commands import Approve, Deny
 from gatewayd.questions import MOVES, State, ended
 from tests.fakes.gate import ALICE, AWAY, BOB, EVE, Gate, opened
@@ -120,7 +121,42 @@ def test_a_question_that_is_over_is_answered_by_nobody(gate: Gate) -> None:
         gate.closed(ApprovalEnding.EXPIRED)
         refusal = gate.say(YES, asked.post)
         assert refusal is not None
-        assert "No approval 7 is open here" in refusal
+        assert refusal.endswith("this answer changed nothing. Expired: nobody answered in time.")
+
+
+def test_a_late_answer_is_told_how_it_ended_in_words_that_quote_nobody(gate: Gate) -> None:
+    with gate.asked() as asked:
+        gate.say(YES, asked.post)
+        asked.reply()
+        asked.tell(ApprovalEnding.DENIED_NOW, "words of somebody else's thread")
+        gate.note()
+    said = [gate.say(command, asked.post, user=BOB, thread="elsewhere") for command in (YES, NO)]
+    assert said == ["Approval 7 is not open any more, so this answer changed nothing. Denied after all."] * 2
+
+
+def test_of_a_question_that_was_asked_again_the_open_one_counts_and_its_own_end_is_told(gate: Gate) -> None:
+    with gate.asked():
+        pass
+    gate.note()
+    with gate.asked() as again:
+        assert gate.say(YES, again.post) is None
+        again.reply()
+        again.tell(ApprovalEnding.APPROVED)
+        gate.marked(again.post.id)
+        refusal = gate.say(NO, again.post)
+    assert refusal is not None
+    assert refusal.endswith(" Approved.")
+
+
+def test_only_so_many_ends_are_remembered(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "REMEMBERED", 1)
+    for number in (7, 8):
+        with gate.asked(opened(number=number)) as asked:
+            gate.closed(ApprovalEnding.EXPIRED, number=number)
+            gate.marked(asked.post.id)
+    refusals = [gate.say(Approve(id=number), asked.post) or "" for number in (7, 8)]
+    assert refusals[0].startswith("No approval 7 is open here")
+    assert refusals[1].startswith("Approval 8 is not open any more")
 
 
 # -- ended ------------------------------------------------------------------------------------------
