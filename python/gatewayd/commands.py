@@ -24,7 +24,7 @@ _BLANKS = " \t\r\n"
 _WORD = re.compile(r"![^\s!]*")
 _EMPTY_LINES = re.compile(r"\A(?:[ \t]*\r?\n)+")
 _NUMBER = re.compile(r"[1-9][0-9]{0,15}")
-_LIKE_ONE = re.compile(rf"({'|'.join(USAGE)})(?![^\W\d_])")
+_LIKE_ONE = re.compile(rf"!\s*({'|'.join(USAGE)})(?![^\W\d_])")
 
 
 @attrs.frozen(kw_only=True)
@@ -102,13 +102,13 @@ def _answer(exact: str) -> Approve | Deny | None:
 
 
 def _lookalike(text: str) -> Malformed | None:
-    """Find a command in other letters, behind blanks or what cannot be seen, or with more text than it takes."""
+    """Find a command in other letters, beside blanks or what cannot be seen, or with more text than it takes."""
     front = _EMPTY_LINES.sub("", text)[: 4 * _WORD_MOST]
     if front.startswith(("    ", "\t")):
         return None  # an indented block is code
     visible = "".join(c for c in front if unicodedata.category(c) not in ("Cf", "Cc", "Mn") or c in _BLANKS)
     plain = unicodedata.normalize("NFKC", visible).casefold().lstrip()
-    found = _LIKE_ONE.match(plain, 1) if plain.startswith("!") and not plain.startswith("!!") else None
+    found = _LIKE_ONE.match(plain)
     return Malformed(word=found[1], usage=USAGE[found[1]]) if found else None
 
 

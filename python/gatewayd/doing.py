@@ -28,11 +28,13 @@ MOST_PAUSE_MS = 10_000
 
 NOTHING_RUNS = "Nothing is running here."
 HELP = """\
-- `!stop` in a thread stops what runs there; at the top of a direct channel, everything that runs in it
-- `!status` says how Boxmaker is
-- `!approve <id>` and `!deny <id> [reason]` answer a question, in the thread where it is asked
+- `!approve <id>` runs the call that the question of this number shows, once; in the thread where it was asked
+- `!deny <id> [reason]` refuses it; the model is told the reason
+- `!stop` stops the turn of this thread; at the top level of a direct message, all that run there
+- `!status` says whether the model is there, what runs and what waits
 - `!help` shows this list
-- a message that should begin with `!` begins with `!!`"""
+- `!!word` is a message to the model that begins with `!word`"""
+_EXACTLY = "in small letters, with single blanks, and with nothing before or behind it"
 _FAILED = "This command failed, and was not tried again. The log of gatewayd has the details."
 
 
@@ -160,7 +162,9 @@ class Doing:
             case Help():
                 return HELP
             case Malformed():
-                return f"Not done: this command is written `{command.usage}`, and nothing else."
+                return f"Not done: this command is written `{command.usage}`, {_EXACTLY}."
+            case Unknown(word=""):
+                return "Behind `!` its command follows at once. `!help` lists those that there are."
             case Unknown():
                 return f"There is no command !{markdown.quote(command.word)}. `!help` lists those that there are."
             case _:

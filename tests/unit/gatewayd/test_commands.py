@@ -66,6 +66,9 @@ MALFORMED: dict[str, Command] = {
     f"!approve {MAX_SAFE_INTEGER + 1}": APPROVE,
     "!approve " + "9" * 5_000: APPROVE,
     "!approve7": APPROVE,
+    "! approve 7": APPROVE,
+    "!\u00a0approve 7": APPROVE,
+    "!\tApprove 7": APPROVE,
     "!approve all": APPROVE,
     "!deny": DENY,
     "!deny because": DENY,
@@ -80,7 +83,9 @@ MALFORMED: dict[str, Command] = {
 
 UNKNOWN = {
     "!": "",
-    "! approve 7": "",
+    "! dance": "",
+    "! stopped": "",
+    "! !stop": "",
     "!dance": "dance",
     "!dance with me": "dance",
     "!approved 7": "approved",

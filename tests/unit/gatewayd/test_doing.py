@@ -253,6 +253,20 @@ def test_help_names_every_command(scene: Scene) -> None:
     assert all(word in said for word in ("!stop", "!status", "!approve <id>", "!deny <id> [reason]", "!help", "!!"))
 
 
+INEXACT = ["!Approve 7", "!approve  7", "! approve 7", "!approve 7 please"]
+
+
+@pytest.mark.parametrize("text", INEXACT)
+def test_what_is_nearly_a_command_is_told_what_its_form_is(scene: Scene, text: str) -> None:
+    (said,) = scene.do(command(text))
+    assert said.startswith("Not done: this command is written `!approve <id>`, in small letters, with single blanks")
+
+
+def test_a_mark_without_a_word_is_told_that_one_follows(scene: Scene) -> None:
+    (said,) = scene.do(command("! dance"))
+    assert said == "Behind `!` its command follows at once. `!help` lists those that there are."
+
+
 def test_what_is_no_command_is_told_in_one_line(scene: Scene) -> None:
     (said,) = scene.do(command("!dance @all"))
     assert "\n" not in said
