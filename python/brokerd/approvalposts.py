@@ -81,7 +81,7 @@ def _part(question: Question, pieces: Sequence[str], number: int, fence: str) ->
 
 
 def _ending(question: Question, count: int) -> str:
-    shown = "the 1 part" if count == 1 else f"all {count} parts"
+    shown = "the block" if count == 1 else f"all {count} parts"
     return (
         f"\nApproval {question.id} is {shown} above, fingerprint (SHA-256) `{question.call.fingerprint}`."
         " A phone shows four lines of a block until you tap it."

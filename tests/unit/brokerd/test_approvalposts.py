@@ -56,7 +56,7 @@ def test_a_short_question_is_one_part_that_says_how_to_answer() -> None:
     asked = question("Fair wind.")
     (text,) = posted("Fair wind.")
     assert text == (
-        f"**Approval 17**\n\n```\n{approvaltext.block(asked)}```\n\nApproval 17 is the 1 part above,"
+        f"**Approval 17**\n\n```\n{approvaltext.block(asked)}```\n\nApproval 17 is the block above,"
         f" fingerprint (SHA-256) `{asked.call.fingerprint}`."
         " A phone shows four lines of a block until you tap it."
         " To answer, write in this thread `!approve 17` or `!deny 17 reason`.\n"
