@@ -54,9 +54,12 @@ class Events:
         self._position: Position | None = None
         self._user: str | None = None
         self._doubtful = False
+        self._held_ms: int | None = None
         self._halt = threading.Event()
-        self._lock = threading.Lock()  # around the one below: what ends the wait that goes on
-        self._end: Callable[[], None] | None = None
+        self._lock = threading.Lock()  # around the three below
+        self._end: Callable[[], None] | None = None  # what ends the wait that goes on
+        self._line: Line | None = None
+        self._doubted = False
         # A daemon: a name look-up cannot be interrupted, and must not hold up the end of the process.
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
@@ -70,6 +73,19 @@ class Events:
         with self._lock:
             if self._end is not None:
                 self._end()
+
+    def doubt(self) -> None:
+        """Somebody else was told that the token does not hold, which the stream would tell much later. Any thread.
+
+        Whatever stream is open ends, the server is asked, and what it says shows; where the token holds, a new one
+        begins, and for the longest pause no doubt is heard.
+        """
+        now = self._clock.monotonic_ms()
+        with self._lock:
+            held = self._held_ms is not None and now - self._held_ms < self._settings.retry_most_ms
+            if self._line is not None and not held:
+                self._doubted = True
+                self._line.hang_up()
 
     def join(self, milliseconds: int) -> bool:
         """Wait for the end; say whether it came."""
@@ -91,6 +107,7 @@ class Events:
         line = Line(self._endpoint, deadline, room=websocketstream.MOST_BYTES)
         try:
             self._ended_by(line.hang_up)
+            self._doubtable(line)
             line.open()
             self._read(line, self._upgrade(line))
         except MattermostFault as fault:
@@ -101,6 +118,7 @@ class Events:
             return MattermostUnclear("event stream: a fault of Boxmaker's own ended it; see the log")
         finally:
             self._ended_by(None)
+            self._doubtable(None)
             line.close()
 
     def _upgrade(self, line: Line) -> WebSocketStream:
@@ -129,6 +147,8 @@ class Events:
             reading.forget()
             raise
         finally:
+            if self._doubted:
+                reading.forget()  # it may have been silent, and without a number that shows it
             # The server lets anybody upgrade, and says nothing to who it does not know.
             self._doubtful = reading.forgotten or not reading.opened
             self._position, self._user = reading.position, reading.user
@@ -149,9 +169,12 @@ class Events:
 
     def _failed(self, fault: MattermostFault) -> int:
         """Tell what is wrong; return how long to pause before the next try."""
-        if self._doubtful:
-            self._doubtful = False
-            fault = self._token_fault() or fault
+        if self._doubtful or self._doubted:
+            refused = self._token_fault()
+            with self._lock:
+                self._held_ms = self._clock.monotonic_ms() if self._doubted and refused is None else self._held_ms
+                self._doubtful = self._doubted = False
+            fault = refused or fault
         self._condition.trouble(Part.CONNECTION, fault)
         pause_ms = self._backoff.next_ms()
         if isinstance(fault, TokenRefused):
@@ -172,6 +195,10 @@ class Events:
             self._ended_by(None)
             api.close()
         return None
+
+    def _doubtable(self, line: Line | None) -> None:
+        with self._lock:
+            self._line = line
 
     def _ended_by(self, end: Callable[[], None] | None) -> None:
         """From now on `stop` calls `end`."""

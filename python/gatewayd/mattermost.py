@@ -19,7 +19,7 @@ from bxcore.ids import MattermostId
 from bxcore.secrets import Secret
 from bxcore.settings import gatewayd as settings_file
 from gatewayd import httpstatus, posts, serverjson
-from gatewayd.faults import MattermostFault, MattermostRefused, MattermostUnclear
+from gatewayd.faults import MattermostFault, MattermostRefused, MattermostUnclear, TokenRefused
 from gatewayd.posts import Account, Channel, NotOurs, Post
 from gatewayd.resthttp import Answer, RestHttp
 
@@ -47,10 +47,21 @@ class ServerConfig:
 
 
 class Mattermost:
-    """The server, as one bot sees it. Raises ConfigError at once where the token or ca_file is unfit."""
+    """The server, as one bot sees it. Raises ConfigError at once where the token or ca_file is unfit.
 
-    def __init__(self, settings: settings_file.Mattermost, token: Secret, clock: Clock | None = None) -> None:
+    `on_token_refused` is told of every TokenRefused before it is raised; it must not block.
+    """
+
+    def __init__(
+        self,
+        settings: settings_file.Mattermost,
+        token: Secret,
+        clock: Clock | None = None,
+        *,
+        on_token_refused: Callable[[], None] = lambda: None,
+    ) -> None:
         self._http = RestHttp(settings, token, clock or SystemClock())
+        self._on_token_refused = on_token_refused
         self._most_pause_ms = settings.retry_most_ms
 
     def close(self) -> None:
@@ -177,7 +188,7 @@ class Mattermost:
         if 200 <= answer.status < 300:
             return answer
         error = _error(answer.body)
-        raise httpstatus.fault(
+        fault = httpstatus.fault(
             f"{method} {_path(target)}",
             answer.status,
             answer.headers,
@@ -186,6 +197,9 @@ class Mattermost:
             fixed=fixed,
             foreign=error is None,
         )
+        if isinstance(fault, TokenRefused):
+            self._on_token_refused()
+        raise fault
 
 
 def _path(target: str) -> str:

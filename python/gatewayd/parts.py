@@ -55,6 +55,7 @@ class Parts:
         self._size, self._typing_ms = PostSize(), SHOWN_MS
         self._poster: Poster | None = None
         self._typing: Typing | None = None
+        self._events: Events | None = None
         self._lock = threading.Lock()  # around the two below, and the decision to start
         self._running: list[Part] = []
         self._first: Mattermost | None = None
@@ -180,7 +181,7 @@ class Parts:
             on_accepted=lambda: _wake(conversation, doing, poster),
             turns=conversation,
         )
-        events = Events(
+        self._events = events = Events(
             settings.mattermost, self._token, clock=clock, condition=condition, sink=inbound.put, api=self._api
         )
         return [events, inbound, doing, conversation, typing, self.questions, poster]
@@ -195,7 +196,11 @@ class Parts:
         self._size.characters, self._typing_ms = config.max_post_characters, config.typing_ms
 
     def _api(self) -> Mattermost:
-        return Mattermost(self._settings.mattermost, self._token)
+        return Mattermost(self._settings.mattermost, self._token, on_token_refused=self._doubt)
+
+    def _doubt(self) -> None:
+        if self._events is not None:
+            self._events.doubt()
 
     def _first_api(self) -> Mattermost:
         """Return the connection of the start, which `stop` ends."""

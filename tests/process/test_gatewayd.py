@@ -46,7 +46,7 @@ class Place:
         self.bot, self.token = server.add_bot("boxmaker")
         self.direct = server.direct(self.alice, self.bot)
         self.users = [self.alice]
-        self.url = server.url
+        self.url, self.ping_ms = server.url, 1000
         self.scripts: dict[Any, Script] = {
             channel.LoopStatus: replies(loopd.ready()),
             channel.UserMessage: lambda request: request.answer(loopd.accepted(request), final=True),
@@ -63,7 +63,7 @@ class Place:
         path.write_text(
             f'state = "{self.home}/state"\n'
             f'[listen]\ngateway = "{self.socket}"\nowner = "{self.owner_socket}"\n'
-            f'[mattermost]\nurl = "{self.url}"\nretry_most_ms = 50\nping_ms = 1000\n'
+            f'[mattermost]\nurl = "{self.url}"\nretry_most_ms = 50\nping_ms = {self.ping_ms}\n'
             f'[loop]\nsocket = "{self.home}/run/loop-gateway/loop.sock"\n'
             f"[allow]\nusers = [{users}]\n"
             f'[secrets.mattermost-token]\nbackend = "file"\npath = "{token}"\n'
@@ -163,6 +163,18 @@ def test_c11_a_token_that_is_revoked_while_it_runs_is_a_state_too(place: Place) 
     with place.connected():
         place.server.revoke(place.token)
         until(lambda: place.status().code == "token_refused", "told of the revoked token")
+
+
+def test_c11_a_token_that_one_call_finds_revoked_shows_at_once(place: Place) -> None:
+    """The event stream's own ping would tell minutes later."""
+    place.ping_ms = 300_000
+    with place.connected():
+        place.server.revoke(place.token)
+        refused = _whatever(place, gateway.GatewayWhoami())
+        assert isinstance(refused, UpstreamError)
+        assert refused.code == "token_refused"
+        until(lambda: place.status().code == "token_refused", "told of the revoked token")
+        assert not place.status().connected
 
 
 def test_a_token_of_a_person_ends_the_start(place: Place) -> None:

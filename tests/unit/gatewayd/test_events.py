@@ -201,6 +201,38 @@ def test_a_token_that_never_held_is_found_out_by_asking(server: Server) -> None:
     assert place.items.empty()
 
 
+def test_c11_a_token_that_another_call_found_revoked_is_known_at_once(server: Server) -> None:
+    """The stream's own pings are minutes away."""
+    with EventPlace(server) as place:
+        place.opened()
+        server.revoke(place.token)
+        place.events.doubt()
+        eventually(lambda: code(place) == "token_refused")
+        assert not place.condition.open
+
+
+def test_a_token_that_was_doubted_and_holds_leaves_no_trouble_and_what_was_said_is_caught_up(server: Server) -> None:
+    with EventPlace(server, retry_most_ms=60_000) as place:
+        place.opened()
+        place.events.doubt()
+        assert not place.opened().resumed
+        assert place.asked == 1
+        assert place.condition.worst() is None
+        place.events.doubt()  # too soon after the server said that it holds
+        said = place.say("still here")
+        item = place.next()
+        assert isinstance(item, Posted)
+        assert item.post.id == said
+
+
+def test_a_doubt_while_no_stream_is_open_is_harmless(server: Server) -> None:
+    place = EventPlace(server)
+    place.events.doubt()
+    with place:
+        place.opened()
+        assert place.asked == 0
+
+
 STATUSES = {
     401: "token_refused",
     403: "mattermost_denied",

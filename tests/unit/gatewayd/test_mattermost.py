@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -245,6 +246,22 @@ PAGES = {
     "nothing": "",
     "other json": '{"id": 401, "status_code": 401}',
 }
+
+
+def test_a_token_that_is_refused_is_told_before_the_call_fails(place: Place) -> None:
+    told: list[str] = []
+    secret = Secret("mattermost-token", place.token)
+    made = mattermost.Mattermost(Settings(url=place.server.url), secret, on_token_refused=lambda: told.append("401"))
+    with closing(made) as api:
+        api.me()
+        place.server.fail("GET", "/posts/", status=403)
+        with pytest.raises(MattermostFault):
+            api.post(NOBODY)
+        assert told == []
+        place.server.revoke(place.token)
+        with pytest.raises(TokenRefused):
+            api.typing(place.channel, None)
+    assert told == ["401"]
 
 
 @pytest.mark.parametrize("body", PAGES.values(), ids=PAGES.keys())
