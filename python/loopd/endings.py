@@ -30,7 +30,7 @@ _SENTENCES: Mapping[TurnEnding, str] = {
     TurnEnding.SERVER_REFUSED: "The model server refused the request.",
     TurnEnding.MODEL_CHANGED: "The model server now serves something else than this loopd was started for.",
     TurnEnding.STATE_FAILED: "The conversation could not be written to disk, so the turn was stopped.",
-    TurnEnding.INTERRUPTED: "Boxmaker was stopped in the middle of this turn.",
+    TurnEnding.INTERRUPTED: "Boxmaker was stopped in the middle of this turn. Please say again what you still want.",
     TurnEnding.INTERNAL: "The turn was stopped by a fault in Boxmaker. The log of loopd has the details.",
 }
 
