@@ -170,7 +170,7 @@ def told(socket: Path, wanted: Wish) -> str:
         return _trying(wanted, str(fault))
     except BoxmakerError as error:
         return f"Mattermost: gatewayd runs, and does not say how it is: {logs.escape(str(error))}"
-    return logs.escape(_listening(account, wanted))
+    return logs.escape(_listening(account))
 
 
 def _trying(wanted: Wish, why: str) -> str:
@@ -184,10 +184,20 @@ def _one(connection: client.Connection, message: object, answer: type[T]) -> T:
     raise client.PeerUnclear(f"gatewayd's answer is not {answer.__name__}")
 
 
-def _listening(account: gateway.GatewayAccount, wanted: Wish) -> str:
+def _listening(account: gateway.GatewayAccount) -> str:
     people = ", ".join(f"@{name}" for name in account.allowed) or "nobody"
     where = "in direct messages"
-    if wanted.channels:
-        where += f" and, when named, in {len(wanted.channels)} of its channels"
-    unfit = f"; no person has the ids {', '.join(account.unfit)}" if account.unfit else ""
-    return f"Mattermost: @{account.username} on {account.server} answers {people} {where}, while this runs{unfit}"
+    if account.channels_allowed:
+        where += f" and, when named, in {account.channels_allowed} of its channels"
+    said = [f"Mattermost: @{account.username} on {account.server} answers {people} {where}, while this runs"]
+    if account.unfit:
+        said.append(
+            f"no person has the ids {', '.join(account.unfit)}; write to the bot, and gatewayd's log names your id "
+            "for MATTERMOST_USERS= [mattermost_users_unfit]"
+        )
+    if account.channels_absent:
+        said.append(
+            f"it is not in {', '.join(account.channels_absent)}; invite it there, or correct MATTERMOST_CHANNELS= "
+            "[mattermost_channels_absent]"
+        )
+    return ". ".join(part[0].upper() + part[1:] for part in said)

@@ -50,7 +50,7 @@ def _is_there(path: Path) -> bool:
 def _check(world: World, folder: Path, role: str, settings: type) -> str | None:
     path = folder / f"{role}.toml"
     try:
-        found = config.load(path, settings)
+        found: object = config.load(path, settings)
     except ConfigError as error:
         return error.detail
     if isinstance(found, GatewaydSettings) and not found.allow.users:

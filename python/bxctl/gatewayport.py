@@ -12,6 +12,8 @@ SERVER_MS = 120_000
 class GatewayPort(Port):
     """gatewayd's owner socket."""
 
+    only_with = " MATTERMOST=…"
+
     def __init__(self, home: Home, clock: Clock) -> None:
         super().__init__(home, home.gateway_socket, clock)
 

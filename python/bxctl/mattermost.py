@@ -12,7 +12,7 @@ from bxctl.world import World
 def whoami(world: World, *, json: bool) -> int:
     """Show the bot as the server knows it, and the people who may speak to it."""
     found = world.gateway.whoami()
-    code = Exit.FAILED if found.unfit or not found.is_bot else Exit.OK
+    code = Exit.FAILED if found.unfit or found.channels_absent or not found.is_bot else Exit.OK
     if json:
         print_json([found])
         return code
@@ -23,9 +23,14 @@ def whoami(world: World, *, json: bool) -> int:
     screen.line(f"posts      up to {render.count(found.max_post_characters)} characters each")
     screen.say(f"may speak  {_names(found.allowed)}", hang=11)
     screen.say(f"approvers  {_names(found.approvers)}", hang=11)
-    screen.line(f"channels   {render.count(found.channels)}")
+    inside = f"in {render.count(found.channels)}, direct messages too"
+    screen.line(f"channels   {inside}; where it is named, it answers in {render.count(found.channels_allowed)} of them")
+    if found.channels_absent:
+        why = "it is not there: invite it, or correct the id [mattermost_channels_absent]"
+        screen.say(f"absent     {', '.join(found.channels_absent)}: {why}", Ink.BAD, hang=11)
     if found.unfit:
-        screen.say(f"nobody's   {', '.join(found.unfit)}: no such account, deactivated, or a bot", Ink.BAD, hang=11)
+        why = "no such account, deactivated, or a bot [mattermost_users_unfit]"
+        screen.say(f"unusable   {', '.join(found.unfit)}: {why}", Ink.BAD, hang=11)
     return code
 
 

@@ -131,7 +131,7 @@ def _users(etc: Path, made: GatewaydSettings) -> Iterator[Finding]:
         render.count_of(len(made.allow.users), "user"),
         render.count_of(len(made.allow.channels), "channel"),
     )
-    held = f"{users} may speak, in {channels} besides; {len(made.approvers)} may approve"
+    held = f"{users} may speak, directly and by name in {channels}; {len(made.approvers)} may approve"
     yield from room("who may speak", held=held, faults=faults, runbook=_NOBODY)
 
 

@@ -12,15 +12,12 @@ from bxctl.finding import Fault, Finding, room
 from bxctl.world import World
 
 USERS_UNFIT, POST_LIMIT, POSTS_PARKED = "mattermost_users_unfit", "post_limit", "posts_parked"
+CHANNELS_ABSENT = "mattermost_channels_absent"
 _NOT_A_BOT = "not_a_bot"
 
 TRIED = 11
 """The server's major version that gatewayd was written for."""
 _VERSION = re.compile(r"([0-9]{1,4})\.[0-9]+")
-_MEND = {
-    "token_refused": "make the bot a new token (mmctl token generate BOT DESCRIPTION), put it in the old one's place, "
-    "and restart gatewayd; a disabled bot: mmctl bot enable BOT",
-}
 _MAKE_A_BOT = (
     "mmctl config set ServiceSettings.EnableBotAccountCreation true && mmctl bot create boxmaker --with-token  "
     "# an administrator, once"
@@ -34,7 +31,7 @@ def checks(world: World, etc: Path, brokerd: BrokerdSettings | None) -> Iterator
     except BoxmakerError as error:
         yield _away(world, error)
         return
-    yield from _connection(status)
+    yield from _connection(world, status)
     yield from _posts(world, status)
     if not status.connected:
         return  # the rest would be told by the server
@@ -44,7 +41,8 @@ def checks(world: World, etc: Path, brokerd: BrokerdSettings | None) -> Iterator
         yield from room("bot", held="", faults=[_unasked(error)], runbook=error.code)
         return
     yield from _account(account)
-    yield from _people(etc, account)
+    yield from _people(world, etc, account)
+    yield from _channels(world, etc, account)
     yield _version(account.server_version)
     if brokerd is not None:
         yield from _length(etc, account, brokerd)
@@ -64,7 +62,7 @@ def _away(world: World, error: BoxmakerError) -> Finding:
     )
 
 
-def _connection(status: gateway.GatewayStatusReport) -> Iterator[Finding]:
+def _connection(world: World, status: gateway.GatewayStatusReport) -> Iterator[Finding]:
     faults = []
     code = status.code or "mattermost_away"
     if status.code is not None or not status.connected:
@@ -75,11 +73,20 @@ def _connection(status: gateway.GatewayStatusReport) -> Iterator[Finding]:
                 why="until it is, what is said there waits"
                 if not status.connected
                 else "a part of it does not work now",
-                command=_MEND.get(code, ""),
+                command=_new_token(world) if code == "token_refused" else "",
             )
         ]
     held = f"connected to {status.server}{f' as @{status.bot}' if status.bot else ''}"
     yield from room("connection to Mattermost", held=held, faults=faults, runbook=code)
+
+
+def _new_token(world: World) -> str:
+    start = world.home.starts
+    again = "restart gatewayd" if start is None else f"leave {start} and start it again"
+    return (
+        "make the bot a new token (mmctl token generate BOT DESCRIPTION), put it in the old one's place, and "
+        f"{again}; a disabled bot: mmctl bot enable BOT"
+    )
 
 
 def _posts(world: World, status: gateway.GatewayStatusReport) -> Iterator[Finding]:
@@ -117,7 +124,7 @@ def _account(account: gateway.GatewayAccount) -> Iterator[Finding]:
     yield from room("bot", held=f"@{account.username} ({account.id})", faults=faults, runbook=_NOT_A_BOT)
 
 
-def _people(etc: Path, account: gateway.GatewayAccount) -> Iterator[Finding]:
+def _people(world: World, etc: Path, account: gateway.GatewayAccount) -> Iterator[Finding]:
     faults = []
     if account.unfit:
         faults = [
@@ -125,11 +132,35 @@ def _people(etc: Path, account: gateway.GatewayAccount) -> Iterator[Finding]:
                 expected="each id under [allow] and [approvals] is a person's",
                 found=f"{', '.join(account.unfit)}: no such account, deactivated, or a bot",
                 why="whoever is meant by it is not heard",
-                command=f"look at the ids in {etc / 'gatewayd.toml'}: mmctl user search NAME shows those there are",
+                command=f"look at the ids {_written(world, etc, 'MATTERMOST_USERS=')}: "
+                "mmctl user search NAME shows those there are",
             )
         ]
     named = ", ".join(f"@{name}" for name in account.allowed)
     yield from room("people in Mattermost", held=f"{named} may speak", faults=faults, runbook=USERS_UNFIT)
+
+
+def _channels(world: World, etc: Path, account: gateway.GatewayAccount) -> Iterator[Finding]:
+    faults = []
+    if account.channels_absent:
+        faults = [
+            Fault(
+                expected="the bot is in each channel of [allow] channels",
+                found=f"it is not in {', '.join(account.channels_absent)}",
+                why="nobody is heard there",
+                command=f"invite @{account.username} there, or correct the id "
+                + _written(world, etc, "MATTERMOST_CHANNELS="),
+            )
+        ]
+    many = render.count_of(account.channels_allowed, "channel")
+    held = f"in direct messages, and where it is named in {many}"
+    yield from room("channels of Mattermost", held=held, faults=faults, runbook=CHANNELS_ABSENT)
+
+
+def _written(world: World, etc: Path, variable: str) -> str:
+    """Say where the owner writes it: a launcher makes the file from what was typed, and keeps one that was changed."""
+    start = world.home.starts
+    return f"in {etc / 'gatewayd.toml'}" if start is None else f"in {variable} of {start}"
 
 
 def _version(text: str | None) -> Finding:

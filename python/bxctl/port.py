@@ -27,6 +27,9 @@ class HomeMissing(UpstreamError):
 class Port:
     """One socket below the home directory. Safe to share: it keeps no connection."""
 
+    only_with = ""
+    """What has to be typed beside a launcher's name so that it starts the role."""
+
     def __init__(self, home: Home, socket: Path, clock: Clock) -> None:
         self._home = home
         self._socket = socket
@@ -53,6 +56,6 @@ class Port:
                 raise HomeMissing(f"there is no directory {self._home.path}; is --home right?") from error
             # The code in brackets, which names the entry, follows every message of ours.
             words = error.detail.removesuffix(f"; see docs/runbook.md#{error.code}")
-            if isinstance(error, client.PeerAway) and self._home.in_checkout:
-                words += "; make chat starts it"
+            if isinstance(error, client.PeerAway) and (start := self._home.starts) is not None:
+                words += f"; {start}{self.only_with} starts it"
             raise type(error)(words) from error

@@ -57,6 +57,16 @@ class Home:
         """Whether this is the home that `make chat` starts everything in."""
         return self.path.absolute() == _ROOT / ".state" and (_ROOT / "deploy" / "local" / "chat.py").is_file()
 
+    @property
+    def starts(self) -> str | None:
+        """What starts the roles of this home, where a launcher does; None for an installed system."""
+        if self.in_checkout:
+            return "make chat"
+        try:
+            return "make appliance" if self.chosen and (self.path.parent / "etc" / "roles.json").is_file() else None
+        except OSError:
+            return None  # closed to us
+
     def command(self, rest: str) -> str:
         """Return the command line that the owner can paste to run `bxctl rest` with this home, from any directory."""
         words = [_program()]

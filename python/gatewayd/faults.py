@@ -18,6 +18,12 @@ class NobodyAllowed(ConfigError):
     code = "nobody_allowed"
 
 
+class UsersUnfit(ConfigError):
+    """None of the users of the settings is a person who could be written to."""
+
+    code = "mattermost_users_unfit"
+
+
 class MattermostFault(UpstreamError):
     """The server could not be asked, or said no. `status` is the HTTP status, 0 where there was none.
 

@@ -26,6 +26,7 @@ from bxcore.wire.gateway import (
 )
 from gatewayd import account, markdown
 from gatewayd.condition import Condition
+from gatewayd.faults import UsersUnfit
 from gatewayd.mattermost import ServerConfig
 from gatewayd.posts import Account, Channel, Post
 from gatewayd.questionposts import props
@@ -92,6 +93,9 @@ class Owner:
         with closing(self.api()) as api:
             bot, config, channels = api.me(), api.config(), api.channels()
             known = api.users(account.named(self.settings))
+        inside = {channel.id for channel in channels}
+        wanted = [MattermostId(channel) for channel in self.settings.allow.channels]
+        absent = tuple(channel for channel in wanted if channel not in inside)
         request.answer(
             GatewayAccount(
                 server=self.settings.mattermost.url,
@@ -104,6 +108,8 @@ class Owner:
                 approvers=_names(known, self.settings.approvers),
                 unfit=tuple(account.unfit(known, account.named(self.settings))),
                 channels=len(channels),
+                channels_allowed=len(wanted) - len(absent),
+                channels_absent=absent,
             ),
             final=True,
         )
@@ -113,15 +119,24 @@ class Owner:
         assert isinstance(asked, GatewayPost)
         if not asked.text.strip() or len(asked.text) > MOST_CHARACTERS:
             raise BadMessage(f"text: expected 1 to {MOST_CHARACTERS} characters")
-        user = MattermostId(self.settings.allow.users[0])
         rules = tuple(hosts.rule(host) for host in self.settings.links.hosts)
         key = f"owner:{secrets.token_hex(8)}"
         with closing(self.api()) as api:
-            channel = api.direct(api.me().id, user)
+            user = self._reachable(api)
+            channel = api.direct(api.me().id, user.id)
             message = markdown.harmless(asked.text, hosts=rules)
             post = api.create_post(channel.id, message, root=None, props=props(key), pending=key)
-            [*names] = _names(api.users([user]), [user])
-        request.answer(GatewayPostMade(post=post.id, to=names[0] if names else user), final=True)
+        request.answer(GatewayPostMade(post=post.id, to=user.username), final=True)
+
+    def _reachable(self, api: Api) -> Account:
+        """Return the first of those who may speak whom the server lets be written to. Raises UsersUnfit."""
+        wanted = [MattermostId(user) for user in self.settings.allow.users]
+        known = {person.id: person for person in api.users(wanted)}
+        unfit = account.unfit(tuple(known.values()), wanted)
+        for user in wanted:
+            if user not in unfit:
+                return known[user]
+        raise UsersUnfit("nobody may speak: no id of allow.users is that of a person with an account; look at them")
 
 
 def _names(known: Sequence[Account], wanted: Sequence[str]) -> tuple[str, ...]:

@@ -47,6 +47,8 @@ ACCOUNT = gateway.GatewayAccount(
     approvers=("alice",),
     unfit=(),
     channels=3,
+    channels_allowed=0,
+    channels_absent=(),
 )
 MADE = gateway.GatewayPostMade(post=an_id("p"), to="alice")
 

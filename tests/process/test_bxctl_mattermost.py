@@ -23,7 +23,7 @@ def test_whoami_says_what_the_server_said(tmp_path: Path) -> None:
         "posts      up to 16,383 characters each",
         "may speak  @alice",
         "approvers  @alice",
-        "channels   3",
+        "channels   in 3, direct messages too; where it is named, it answers in 0 of them",
     ]
 
 
@@ -31,8 +31,17 @@ def test_whoami_fails_where_an_id_is_nobodys(tmp_path: Path) -> None:
     with FakeGateway(tmp_path, fakes.account(unfit=(an_id("x"),), allowed=())):
         done = run(tmp_path, "mattermost", "whoami")
     assert done.returncode == 1
-    assert done.stdout.decode().splitlines()[-1].startswith(f"nobody's   {'x' * 26}: ")
+    assert done.stdout.decode().splitlines()[-1].startswith(f"unusable   {'x' * 26}: ")
+    assert "[mattermost_users_unfit]" in done.stdout.decode()
     assert "may speak  nobody" in done.stdout.decode()
+
+
+def test_whoami_fails_where_the_bot_is_not_in_a_channel(tmp_path: Path) -> None:
+    with FakeGateway(tmp_path, fakes.account(channels_allowed=1, channels_absent=(an_id("x"),))):
+        done = run(tmp_path, "mattermost", "whoami")
+    assert done.returncode == 1
+    assert "it answers in 1 of them" in done.stdout.decode()
+    assert f"absent     {'x' * 26}: it is not there" in done.stdout.decode()
 
 
 def test_whoami_in_json_is_the_frame(tmp_path: Path) -> None:

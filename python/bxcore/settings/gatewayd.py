@@ -53,7 +53,7 @@ def _hosts(_: object, attribute: "attrs.Attribute[tuple[str, ...]]", value: tupl
 
 
 def in_clear(url: str) -> bool:
-    """Say whether what is sent to this address, the token first, can be read on the way: no TLS, and another machine."""
+    """Say whether what is sent to this address can be read on the way, the token first: no TLS, another machine."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     try:

@@ -35,6 +35,7 @@ class ErrorCode(Enum):
     MATTERMOST_DENIED = "mattermost_denied"
     MATTERMOST_REFUSED = "mattermost_refused"
     MATTERMOST_UNCLEAR = "mattermost_unclear"
+    MATTERMOST_USERS_UNFIT = "mattermost_users_unfit"
     MATTERMOST_FAILED = "mattermost_failed"
 
 

@@ -56,7 +56,8 @@ class GatewayAccount:
     """kind `gateway_account`, final: what the server says. `allowed` are the names of the users who may speak.
 
     `unfit`: ids of the settings' users, those who may speak and approvers, that are nobody's, a bot's, or of an
-    account that was deactivated.
+    account that was deactivated. `channels` are all that the bot is in, direct messages too; `channels_allowed` are
+    those of the settings that it is in, and `channels_absent` those that it is not in.
     """
 
     server: str
@@ -69,6 +70,8 @@ class GatewayAccount:
     approvers: tuple[str, ...]
     unfit: tuple[MattermostId, ...]
     channels: int
+    channels_allowed: int
+    channels_absent: tuple[MattermostId, ...]
 
 
 @attrs.frozen(kw_only=True)

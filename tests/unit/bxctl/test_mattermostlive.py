@@ -62,6 +62,7 @@ def test_where_all_is_well_each_check_says_what_it_found(tmp_path: Path) -> None
         ("posts of Mattermost", "1 post at work, 0 to be posted, 0 too old"),
         ("bot", f"@boxmaker ({'b' * 26})"),
         ("people in Mattermost", "@alice may speak"),
+        ("channels of Mattermost", "in direct messages, and where it is named in 0 channels"),
         ("version of Mattermost", "11.6.0"),
         ("length of posts", "16000 of 16383 characters"),
     ]
@@ -84,6 +85,12 @@ FAULTS: dict[str, tuple[Any, str, str, str]] = {
         "ServiceSettings.EnableBotAccountCreation true",
     ),
     "nobody's id": (fakes.account(unfit=(an_id("x"),)), "mattermost_users_unfit", "x" * 26, "mmctl user search"),
+    "a channel without the bot": (
+        fakes.account(channels_absent=(an_id("x"),)),
+        "mattermost_channels_absent",
+        "x" * 26,
+        "invite @boxmaker there, or correct the id in /etc/boxmaker/gatewayd.toml",
+    ),
     "short posts": (fakes.account(max_post_characters=4_000), "post_limit", "16000", "post_characters = 4000"),
     "no answer of the server": (
         {gateway.GatewayWhoami: refuses(ErrorCode.INTERNAL, "no answer")},
@@ -130,3 +137,16 @@ def test_without_a_connection_the_server_is_not_asked(tmp_path: Path) -> None:
 def test_a_shorter_post_than_the_server_takes_is_well(tmp_path: Path) -> None:
     scripts = fakes.account(max_post_characters=4_000)
     assert all(one.passed for one in look(tmp_path, scripts, settings(post_characters=4_000)))
+
+
+def test_where_a_launcher_writes_the_settings_its_words_are_named(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "roles.json").touch()
+    home = tmp_path / "home"
+    (fault,) = [one for one in look(home, fakes.account(unfit=(an_id("x"),))) if one.passed is False]
+    assert "look at the ids in MATTERMOST_USERS= of make appliance" in fault.command
+    (fault,) = [one for one in look(home, fakes.account(channels_absent=(an_id("x"),))) if one.passed is False]
+    assert fault.command.endswith("correct the id in MATTERMOST_CHANNELS= of make appliance")
+    trouble = fakes.status(connected=False, code="token_refused", detail="the server refused the token")
+    (fault,) = [one for one in look(home, trouble) if one.passed is False]
+    assert fault.command.endswith("leave make appliance and start it again; a disabled bot: mmctl bot enable BOT")

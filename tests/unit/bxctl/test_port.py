@@ -8,12 +8,19 @@ from bxcore.client import PeerAway
 from bxcore.deadline import SystemClock
 from bxctl import sockets
 from bxctl.adminport import AdminPort
+from bxctl.gatewayport import GatewayPort
 
 
 def away(home: Path) -> str:
     """Return the words of a question that nobody hears."""
     with pytest.raises(PeerAway) as caught:
         AdminPort(sockets.home(home), SystemClock()).pending()
+    return caught.value.detail
+
+
+def away_from_gatewayd(home: Path) -> str:
+    with pytest.raises(PeerAway) as caught:
+        GatewayPort(sockets.home(home), SystemClock()).status()
     return caught.value.detail
 
 
@@ -26,6 +33,17 @@ def test_in_a_checkout_it_says_what_starts_everything(tmp_path: Path, monkeypatc
         f"brokerd is not running: nothing listens on {tmp_path}/.state/run/admin/admin.sock; make chat starts it"
     )
     assert "make chat" not in away(tmp_path / ".state" / "demo")
+    assert away_from_gatewayd(tmp_path / ".state").endswith("; make chat MATTERMOST=… starts it")
+
+
+def test_in_the_home_of_make_appliance_it_names_that(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    assert "starts it" not in away(home)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "roles.json").touch()
+    assert away(home).endswith("; make appliance starts it")
+    assert away_from_gatewayd(home).endswith("; make appliance MATTERMOST=… starts it")
 
 
 def test_elsewhere_it_does_not(tmp_path: Path) -> None:

@@ -207,13 +207,21 @@ def told(home: Path, scripts: Any = None, **other: Any) -> str:
 
 def test_it_is_said_as_whom_it_listens_and_to_whom(tmp_path: Path) -> None:
     assert told(tmp_path) == f"Mattermost: @boxmaker on {URL} answers @alice in direct messages, while this runs"
-    with_channels = told(tmp_path, channels=(LOBBY,))
+    with_channels = told(tmp_path, fakes.account(channels_allowed=1), channels=(LOBBY,))
     assert "in direct messages and, when named, in 1 of its channels, while this runs" in with_channels
 
 
 def test_ids_that_are_nobodys_are_named(tmp_path: Path) -> None:
     said = told(tmp_path, fakes.account(allowed=(), unfit=(an_id("x"),)))
-    assert said.endswith(f"answers nobody in direct messages, while this runs; no person has the ids {'x' * 26}")
+    assert f"answers nobody in direct messages, while this runs. No person has the ids {'x' * 26}; " in said
+    assert "write to the bot" in said
+    assert said.endswith("for MATTERMOST_USERS= [mattermost_users_unfit]")
+
+
+def test_a_channel_in_which_the_bot_is_not_is_not_counted_and_is_named(tmp_path: Path) -> None:
+    said = told(tmp_path, fakes.account(channels_allowed=0, channels_absent=(an_id("x"),)), channels=(an_id("x"),))
+    assert "answers @alice in direct messages, while this runs. It is not in " in said
+    assert said.endswith(f"{'x' * 26}; invite it there, or correct MATTERMOST_CHANNELS= [mattermost_channels_absent]")
 
 
 def test_a_server_that_is_away_is_said_to_be_tried_again(tmp_path: Path) -> None:

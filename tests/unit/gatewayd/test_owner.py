@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from bxcore.errors import BadMessage
@@ -20,7 +21,7 @@ from bxcore.wire.gateway import (
 )
 from gatewayd.condition import Condition, Part
 from gatewayd.entries import Incoming, Kind, Outgoing, State, session_of
-from gatewayd.faults import MattermostAway
+from gatewayd.faults import MattermostAway, UsersUnfit
 from gatewayd.owner import MOST_CHARACTERS, Owner
 from gatewayd.posts import Account
 from gatewayd.store import Store
@@ -147,7 +148,22 @@ def test_who_the_bot_is_is_asked_now_with_who_may_speak_and_who_cannot(place: Pl
         approvers=("bob",),
         unfit=(an_id("gone"),),
         channels=1,
+        channels_allowed=0,
+        channels_absent=(),
     )
+
+
+def test_channels_in_which_the_bot_is_not_are_named(place: Place) -> None:
+    lobby, attic = an_id("lobby"), an_id("attic")
+    place.owner = attrs.evolve(
+        place.owner,
+        settings=attrs.evolve(
+            place.owner.settings, allow=settings_file.Allow(users=(ALICE.id,), channels=(lobby, attic))
+        ),
+    )
+    place.postbox.channel_list = [direct(BOT.id, ALICE.id), attrs.evolve(direct(BOT.id, BOB.id), id=lobby)]
+    found = place.ask(GatewayWhoami())
+    assert (found.channels, found.channels_allowed, found.channels_absent) == (2, 1, (attic,))
 
 
 def test_a_post_goes_to_the_first_user_and_is_made_harmless(place: Place) -> None:
@@ -181,6 +197,17 @@ def test_a_server_that_is_away_is_an_error_and_the_connection_is_given_back(
     assert place.postbox.opened == 0
 
 
-def test_somebody_whose_name_the_server_does_not_say_is_named_by_id(place: Place) -> None:
+def test_a_post_goes_to_the_first_user_who_can_be_written_to(place: Place) -> None:
+    old = person("old", delete_at=1)
+    place.postbox.accounts[old.id] = old
+    allow = settings_file.Allow(users=(an_id("nobody"), old.id, BOB.id))
+    place.owner = attrs.evolve(place.owner, settings=attrs.evolve(place.owner.settings, allow=allow))
+    assert place.ask(GatewayPost(text="x")).to == "bob"
+
+
+def test_where_nobody_of_the_settings_can_be_written_to_nothing_is_posted(place: Place) -> None:
     del place.postbox.accounts[MattermostId(ALICE.id)]
-    assert place.ask(GatewayPost(text="x")).to == ALICE.id
+    with pytest.raises(UsersUnfit, match=r"^nobody may speak: .*\[mattermost_users_unfit\]$"):
+        place.ask(GatewayPost(text="x"))
+    assert place.postbox.made == []
+    assert place.postbox.opened == 0
