@@ -15,7 +15,8 @@ from bxcore import logs
 from bxcore.errors import EXIT_CONFIG, EXIT_STATE, BoxmakerError, ConfigError, StateError
 
 EXIT_FAULT = 1
-_NOTIFY_SECONDS = 1.0
+READY = "READY=1"
+_READY_SECONDS = 1.0
 
 log = logs.get("daemon")
 
@@ -52,16 +53,21 @@ def stop_on_signal(stop: Callable[[], None]) -> None:
 
 
 def notify(state: str) -> None:
-    """Tell the service manager `READY=1`, `STATUS=...` or `STOPPING=1`, if it asked to be told."""
+    """Tell the service manager `READY=1`, `STATUS=...` or `STOPPING=1`, if it asked to be told.
+
+    A manager that has no room is not waited for, except a little with READY: without it we would be taken for dead.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.settimeout(_NOTIFY_SECONDS)
+        manager.settimeout(_READY_SECONDS if state == READY else 0)
         try:
-            manager.sendto(state.encode(), address)
+            # Connected, since only then does a wait for room end when there is some; else it is a loop at full speed.
+            manager.connect(address)
+            manager.send(state.encode())
         except OSError as error:  # a manager that does not listen must not stop the service
             # os.write, since this may run inside a signal handler that interrupted a print.
             os.write(2, f"level=warning notify failed errno={error.errno}\n".encode())

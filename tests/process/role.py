@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +18,10 @@ class Role:
     def __init__(self, module: str, *arguments: str, home: Path, python: tuple[str, ...] = ()) -> None:
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.bind("")  # an abstract name, of the kernel's choosing
+        self._ready = threading.Event()
+        # All that it says is read, to its end: of what nobody reads there is no room for the next.
+        self._listener = threading.Thread(target=self._listen, name="notify", daemon=True)
+        self._listener.start()
         name = self._notify.getsockname().decode()
         environment = {
             **os.environ,
@@ -31,13 +36,14 @@ class Role:
 
     def wait_ready(self) -> "Role":
         """Return once the process has said READY=1; the test's own timeout is the only limit."""
-        self._notify.settimeout(0.2)
-        while True:
-            try:
-                if self._notify.recv(100) == b"READY=1":
-                    return self
-            except TimeoutError:
-                assert self.process.poll() is None, f"ended instead of getting ready: {self.log()}"
+        while not self._ready.wait(0.2):
+            assert self.process.poll() is None, f"ended instead of getting ready: {self.log()}"
+        return self
+
+    def _listen(self) -> None:
+        while said := self._notify.recv(4096):
+            if said == b"READY=1":
+                self._ready.set()
 
     def log(self) -> str:
         return self.log_path.read_text()
@@ -72,4 +78,6 @@ class Role:
     ) -> None:
         if self.process.poll() is None:
             self.kill()
+        self._notify.shutdown(socket.SHUT_RDWR)
+        self._listener.join()
         self._notify.close()

@@ -1,8 +1,10 @@
+import errno
 import logging
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,41 @@ def test_a_manager_that_is_away_stops_nothing(
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     daemon.notify("READY=1")
     assert "notify failed errno=2" in capfd.readouterr().err
+
+
+@contextmanager
+def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A manager whose socket takes nothing more, until somebody reads."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("")
+        monkeypatch.setenv("NOTIFY_SOCKET", "@" + manager.getsockname()[1:].decode())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.setblocking(False)
+            other.connect(manager.getsockname())
+            with pytest.raises(BlockingIOError):
+                while True:
+                    other.send(b"STATUS=x")
+        yield manager
+
+
+@pytest.mark.parametrize("state", ["STATUS=connected", "STOPPING=1"])
+def test_a_manager_without_room_is_not_waited_for(
+    state: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with full(monkeypatch):
+        daemon.notify(state)
+    assert f"notify failed errno={errno.EAGAIN}" in capfd.readouterr().err
+
+
+def test_readiness_waits_for_room(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(daemon, "_READY_SECONDS", 60.0)
+    with full(monkeypatch) as manager:
+        teller = threading.Thread(target=daemon.notify, args=("READY=1",))
+        teller.start()
+        while manager.recv(100) != b"READY=1":
+            pass
+        teller.join()
+    assert capfd.readouterr().err == ""
 
 
 def test_without_a_manager_nothing_is_said(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
