@@ -204,11 +204,12 @@ class Parts:
 
     def _first_api(self) -> Mattermost:
         """Return the connection of the start, which `stop` ends."""
+        made = self._api()  # outside of the lock, which `stop` takes: the first one reads certificates
         with self._lock:
-            self._first = self._api()
+            self._first = made
             if self._stopping.is_set():
-                self._first.close()
-            return self._first
+                made.close()
+            return made
 
     def _bot(self) -> MattermostId:
         if self._account is None:

@@ -90,6 +90,11 @@ def test_a_manager_that_is_away_stops_nothing(
     assert "notify failed errno=2" in capfd.readouterr().err
 
 
+def send_for_ever(sender: socket.socket) -> None:
+    while True:
+        sender.send(b"STATUS=x")
+
+
 @contextmanager
 def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """A manager whose socket takes nothing more, until somebody reads."""
@@ -100,8 +105,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
             other.setblocking(False)
             other.connect(manager.getsockname())
             with pytest.raises(BlockingIOError):
-                while True:
-                    other.send(b"STATUS=x")
+                send_for_ever(other)
         yield manager
 
 

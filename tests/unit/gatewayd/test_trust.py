@@ -1,5 +1,6 @@
 """Who is believed to be the server."""
 
+import os
 import ssl
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_less_than_tls_1_2_is_never_spoken(
     """Whatever the host's OpenSSL would allow; where it asks for more, that holds."""
     of_the_host = ssl.create_default_context()
     of_the_host.minimum_version = host
-    monkeypatch.setattr(ssl, "create_default_context", lambda: of_the_host)
+    monkeypatch.setattr(trust, "_of_the_host", lambda: of_the_host)
     trust.context.cache_clear()
     try:
         assert trust.context(None).minimum_version is spoken
@@ -67,6 +68,21 @@ def test_no_keys_are_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
     trust.context.cache_clear()
     assert trust.context(None).keylog_filename is None
+    assert not (tmp_path / "keys").exists()
+
+
+def test_it_verifies_as_python_does_by_default() -> None:
+    made, usual = trust.context(None), ssl.create_default_context()
+    assert (made.verify_flags, made.options) == (usual.verify_flags, usual.options)
+    assert made.get_ciphers() == usual.get_ciphers()
+
+
+def test_a_store_of_the_host_that_is_no_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_pipe(tmp_path / "store")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "store"))
+    trust.context.cache_clear()
+    with pytest.raises(ConfigError, match=r"SSL_CERT_FILE.*not a regular file.*\[ca_file_unfit\]$"):
+        trust.context(None)
 
 
 def test_a_process_reads_the_store_once() -> None:
@@ -94,7 +110,14 @@ def a_directory(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize("make", [missing, empty, a_key, a_broken_one, a_directory], ids=lambda make: make.__name__)
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+UNFIT = [missing, empty, a_key, a_broken_one, a_directory, a_pipe]
+
+
+@pytest.mark.parametrize("make", UNFIT, ids=lambda make: make.__name__)
 def test_an_unfit_ca_file_is_a_fault_of_the_settings(tmp_path: Path, make: object) -> None:
     path = tmp_path / "ca.pem"
     assert callable(make)
