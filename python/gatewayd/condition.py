@@ -26,6 +26,7 @@ class Part(Enum):
     LOOP = "loop"
     OUTBOUND = "outbound"
     QUESTIONS = "questions"
+    ACCOUNT = "account"
 
 
 @attrs.frozen(kw_only=True)

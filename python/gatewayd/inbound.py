@@ -11,13 +11,15 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+import attrs
+
 from bxcore import logs
 from bxcore.deadline import Clock
 from bxcore.errors import StateError
 from bxcore.ids import MattermostId, SessionId
 from bxcore.settings.gatewayd import GatewaydSettings
 from bxcore.timestamp import DAY_MS, Timestamp
-from gatewayd import admission, oldposts
+from gatewayd import admission, answerhint, oldposts
 from gatewayd.admission import Ignored, Rules, Seen, Why
 from gatewayd.backoff import Backoff
 from gatewayd.catchup import CatchUp, Wanted
@@ -29,7 +31,7 @@ from gatewayd.items import ChannelGone, ChannelJoined, Deleted, Edited, Item, Lo
 from gatewayd.mattermost import Mattermost
 from gatewayd.names import Accounts, KnownNames
 from gatewayd.posts import Account, Channel, ChannelType, Post
-from gatewayd.servertime import ServerTime
+from gatewayd.sharedbot import SharedBot
 from gatewayd.store import Store
 
 log = logs.get("inbound")
@@ -43,6 +45,15 @@ PAGED_MS = 60_000
 MARKS_EVERY_MS = 5_000
 """Marks over posts that are nothing to us are written down so often; behind by that, a start reads a little more."""
 _KNOWN_MOST = 4_096
+
+
+@attrs.frozen(kw_only=True)
+class _Met:
+    """A post as it was met: by an event, or in catching up."""
+
+    post: Post
+    direct: bool
+    age_ms: int
 
 
 class Turns(Protocol):
@@ -72,7 +83,7 @@ class Inbound:
         self._everybody = [MattermostId(user) for user in sorted(self._rules.users | self._rules.approvers)]
         self._condition, self._clock, self._on_accepted = condition, clock, on_accepted
         self._waiting = EventQueue()
-        self._time = ServerTime(clock)
+        self._shared = SharedBot(store, condition, clock)
         self._names = KnownNames(self._server, clock)
         self._accounts = Accounts(self._server)
         self._direct: dict[MattermostId, bool] = {}
@@ -98,7 +109,7 @@ class Inbound:
     def put(self, item: Item) -> None:
         """Take an item of the event stream. Never blocks."""
         if isinstance(item, Posted):
-            self._time.seen(item.post.create_at)
+            item = attrs.evolve(item, came_ms=self._clock.monotonic_ms())
         self._waiting.put(item)
 
     def stop(self) -> None:
@@ -170,10 +181,9 @@ class Inbound:
             return self._mattermost
 
     def _handle(self, items: Sequence[Item]) -> None:
-        posted = [item.post for item in items if isinstance(item, Posted)]
+        posted = [self._met(item) for item in items if isinstance(item, Posted)]
         if posted:
-            direct = [self._is_direct(item) for item in items if isinstance(item, Posted)]
-            self._take(list(zip(posted, direct, strict=True)), self._time.now(), _newest(posted))
+            self._take(posted, _newest(posted))
             return
         for item in items:
             match item:
@@ -214,11 +224,17 @@ class Inbound:
     def _catching_up(self, again: Mapping[MattermostId, int] | None = None) -> CatchUp:
         wanted = Wanted(
             channel=lambda channel: admission.is_read(channel, self._rules),
-            post=lambda channel, post: admission.refused(post, direct=_is_direct(channel), rules=self._rules) is None,
-            fresh_from=Timestamp(max(0, self._now() - self._limits.stale_ms)),
+            post=self._is_wanted,
+            fresh_from=Timestamp(max(0, now - self._limits.stale_ms)),
             overlap_ms=self._limits.overlap_ms,
         )
         return CatchUp(self._store, wanted, again)
+
+    def _is_wanted(self, channel: Channel, post: Post) -> bool:
+        why = admission.refused(post, direct=_is_direct(channel), rules=self._rules)
+        if why is Why.OWN:
+            self._shared.seen(post)
+        return why is None
 
     def _read(self, catching: CatchUp, only: MattermostId | None = None) -> None:
         for read in catching.run(self._server(), only):
@@ -227,11 +243,8 @@ class Inbound:
             if read.channel is not None:
                 self._place(read.channel)
             direct = read.channel is not None and _is_direct(read.channel)
-            self._take([(post, direct) for post in read.posts], self._now(), read.marks)
-
-    def _now(self) -> Timestamp:
-        """The server's time, where no event gave it: ours is the best guess, and never earlier than what it dated."""
-        return max(self._time.now(), self._clock.now_ms())
+            now = self._server().now()
+            self._take([_Met(post=post, direct=direct, age_ms=now - post.create_at) for post in read.posts], read.marks)
 
     def _place(self, channel: Channel) -> None:
         if channel.type is ChannelType.GROUP:
@@ -242,13 +255,16 @@ class Inbound:
 
     # -- posts ----------------------------------------------------------------------------------
 
-    def _take(
-        self, posts: Sequence[tuple[Post, bool]], now: Timestamp, marks: Mapping[MattermostId, Timestamp]
-    ) -> None:
+    def _met(self, item: Posted) -> _Met:
+        """An event is as old as it waited here: its post was made when it came, whatever date it has."""
+        age_ms = 0 if item.came_ms is None else self._clock.monotonic_ms() - item.came_ms
+        return _Met(post=item.post, direct=self._is_direct(item), age_ms=age_ms)
+
+    def _take(self, posts: Sequence[_Met], marks: Mapping[MattermostId, Timestamp]) -> None:
         """Decide upon posts, in order, and take over what is for us together with the marks that this moves."""
-        taken = self._decided(posts, now)
-        # A server whose clock ran ahead and was put right must not have us skip what it dates from then on.
-        latest = self._clock.now_ms()
+        taken = self._decided(posts)
+        # A post that is dated in the future must not have us skip what is dated in between.
+        latest = self._server().now()
         for channel, mark in marks.items():
             self._unsaved[channel] = max(min(mark, latest), self._unsaved.get(channel, Timestamp(0)))
         if not taken:
@@ -260,26 +276,37 @@ class Inbound:
             log.info("accepted new=%d of=%d", len(new), len(posts))
             self._on_accepted()
 
-    def _decided(self, posts: Sequence[tuple[Post, bool]], now: Timestamp) -> list[Taken]:
-        known = self._store.known_of([post.id for post, _ in posts])
+    def _decided(self, posts: Sequence[_Met]) -> list[Taken]:
+        known = self._store.known_of([met.post.id for met in posts])
         begun: set[MattermostId] = set()
         taken: list[Taken] = []
-        for post, direct in posts:
+        for met in posts:
+            post = met.post
             if post.id in known:
                 self._edited(post)
                 continue
-            one = self._one(post, direct=direct, begun=begun, now=now)
+            one = self._one(met, begun)
             if isinstance(one, Taken):
-                taken.append(one)
-                if one.state is State.WAITING and one.post.kind is Kind.MESSAGE:
+                message = one.state is State.WAITING and one.post.kind is Kind.MESSAGE
+                taken.append(self._hinted(one) if message else one)
+                if message:
                     begun.add(one.post.thread)
             elif one is not None and one.why is Why.STRANGER:
                 self._tell_of_stranger(post)
+            elif one is not None and one.why is Why.OWN:
+                self._shared.seen(post)
         return taken
 
-    def _one(self, post: Post, *, direct: bool, begun: set[MattermostId], now: Timestamp) -> Taken | Ignored | None:
+    def _hinted(self, taken: Taken) -> Taken:
+        post = taken.post
+        if post.user not in self._rules.approvers or not answerhint.like_an_answer(post.text):
+            return taken
+        return attrs.evolve(taken, outgoing=answerhint.hint(post, self._store.questions()))
+
+    def _one(self, met: _Met, begun: set[MattermostId]) -> Taken | Ignored | None:
+        post = met.post
         try:
-            return self.decide(post, direct=direct, begun=begun, now=now)
+            return self.decide(post, direct=met.direct, age_ms=met.age_ms, begun=begun)
         except (MattermostFault, StateError):
             raise
         except Exception:
@@ -287,7 +314,7 @@ class Inbound:
             return None
 
     def decide(
-        self, post: Post, *, direct: bool, now: Timestamp, begun: Collection[MattermostId] = ()
+        self, post: Post, *, direct: bool, age_ms: int, begun: Collection[MattermostId] = ()
     ) -> Taken | Ignored:
         """Return what becomes of a post. `begun`: threads that are ours by a post decided upon just before.
 
@@ -301,7 +328,7 @@ class Inbound:
             direct=direct,
             own_thread=self._is_ours(post, begun),
             person=self._accounts.is_person(post.user, self._everybody),
-            now=now,
+            age_ms=age_ms,
         )
         return admission.decide(seen, self._rules, self._names)
 
@@ -375,6 +402,7 @@ class Inbound:
 
     def _tidy(self) -> None:
         now = self._clock.monotonic_ms()
+        self._shared.look()
         if self._unsaved and now - self._saved_ms >= MARKS_EVERY_MS:
             self._save_marks()
         if now - self._pruned_ms >= DAY_MS:
@@ -395,9 +423,9 @@ def _is_direct(channel: Channel) -> bool:
     return channel.type is ChannelType.DIRECT
 
 
-def _newest(posts: Sequence[Post]) -> Mapping[MattermostId, Timestamp]:
+def _newest(posts: Sequence[_Met]) -> Mapping[MattermostId, Timestamp]:
     """Return how far each channel is read with these."""
     newest: dict[MattermostId, Timestamp] = {}
-    for post in posts:
+    for post in (met.post for met in posts):
         newest[post.channel] = max(post.create_at, newest.get(post.channel, post.create_at))
     return newest

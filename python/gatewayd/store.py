@@ -318,6 +318,11 @@ class Store:
             )
             self._add(database, outgoing)
 
+    def may_have_made(self, key: str, post: MattermostId) -> bool:
+        """Say whether a post with that key can be of this queue; while it is being made, nobody knows its id."""
+        row = self._one("SELECT post FROM outgoing WHERE key = ?", key)
+        return row is not None and row[0] in (None, post)
+
     # -- questions ------------------------------------------------------------------------------
 
     def question_asking(self, asking: Asking) -> None:

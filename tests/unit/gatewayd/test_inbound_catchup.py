@@ -10,8 +10,9 @@ import pytest
 from bxcore.deadline import SystemClock
 from bxcore.files import StateUnwritable
 from bxcore.settings import gatewayd as settings_file
-from gatewayd import eventqueue, inbound
+from gatewayd import eventqueue, inbound, sharedbot
 from gatewayd.catchup import CatchUp, Read
+from gatewayd.entries import Outgoing, Question
 from gatewayd.inbound import ATTEMPTS
 from gatewayd.items import Deleted, Lost, Opened, Posted
 from gatewayd.posts import ChannelType, Post
@@ -286,3 +287,58 @@ def test_items_come_in_order_and_posts_together(here: Place) -> None:
     for item in (one, two, GAP, one, Deleted(post=two.post), two):
         queue.put(item)
     assert [queue.take(0)[1] for _ in range(6)] == [(one, two), (GAP,), (one,), (Deleted(post=two.post),), (two,), ()]
+
+
+# -- the bot's own posts ---------------------------------------------------------------------------
+
+
+def trouble(place: Place) -> str | None:
+    worst = place.condition.worst()
+    return worst.code if worst else None
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "caught up"])
+def test_posts_that_another_boxmaker_made_with_our_bot_are_told(
+    here: Place, monkeypatch: pytest.MonkeyPatch, live: bool
+) -> None:
+    monkeypatch.setattr(sharedbot, "BEGUN_MS", -HOUR_MS)
+    props = {"boxmaker": "mm-root:1:1"}
+    ours = here.say("an answer", user=here.bot, props=props)
+    here.store.add([Outgoing(key="mm-root:1:1", channel=here.direct, root=None, message="an answer")])
+    here.store.sent(here.store.unsent()[0].number, ours.id)
+    here.put(*([ours] if live else [GAP]))
+    here.handled()
+    assert trouble(here) is None
+    theirs = here.say("the same answer", user=here.bot, props=props)
+    here.put(*([theirs] if live else [GAP]))
+    here.handled()
+    assert trouble(here) == "bot_shared"
+    assert here.texts() == []
+
+
+def test_what_the_bot_said_before_this_queue_began_is_nobodys(place: Place) -> None:
+    place.say("an answer of a queue that was lost", user=place.bot, props={"boxmaker": "mm-root:1:1"})
+    place.start()
+    place.put(GAP)
+    place.handled()
+    assert trouble(place) is None
+
+
+# -- plain words where a question is open ------------------------------------------------------------
+
+
+def test_a_plain_yes_in_the_thread_of_a_question_is_a_message_and_told_that_it_answers_nothing(here: Place) -> None:
+    root = here.say("do it")
+    asked = here.say("May it?", user=here.bot, root=root.id)
+    here.store.question_posted(Question(post=asked.id, id=17, channel=here.direct, root=root.id, message="May it?"))
+    here.put(here.say("Yes.", root=root.id), here.say("and then?", root=root.id))
+    here.handled()
+    assert here.texts() == ["Yes.", "and then?"]
+    [hint] = here.said()
+    assert "`!approve 17`" in hint
+
+
+def test_a_plain_yes_where_no_question_is_open_is_a_message_alone(here: Place) -> None:
+    here.put(here.say("yes"))
+    here.handled()
+    assert (here.texts(), here.said()) == (["yes"], [])
