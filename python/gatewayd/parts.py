@@ -93,6 +93,7 @@ class Parts:
     def stop(self) -> None:
         """End all parts soon, those first that hand work on. May be called twice."""
         self._stopping.set()
+        self._store.hurry()
         with self._lock:
             running = list(self._running)
             if self._first is not None:

@@ -30,6 +30,9 @@ _PRAGMAS = (
     "trusted_schema = OFF",
     "busy_timeout = 5000",
 )
+_PATIENT = "PRAGMA busy_timeout = 100"
+"""Once it is open: so long waits one try for another program that has the file."""
+TRIES = 10
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE posts (
@@ -69,6 +72,7 @@ class QueueFile:
         self._database = database
         self._lock_fd = lock_fd
         self._lock = threading.Lock()
+        self._hurried = threading.Event()
 
     @classmethod
     def open(cls, directory: Path, connect: Connect = sqlite3.connect) -> "QueueFile":
@@ -88,12 +92,16 @@ class QueueFile:
                 os.close(self._lock_fd)
                 self._lock_fd = -1
 
+    def hurry(self) -> None:
+        """Who waits for another program that has the file, now or later, is let go with StateUnwritable. Any thread."""
+        self._hurried.set()
+
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction, durable when the block is left. Raises StateUnwritable, and then nothing has changed."""
         with self._lock:
             try:
-                self._database.execute("BEGIN IMMEDIATE")
+                self._begin()
                 yield self._database
                 self._database.execute("COMMIT")
             except sqlite3.Error as error:
@@ -110,6 +118,16 @@ class QueueFile:
                 return self._database.execute(statement, values).fetchall()
             except sqlite3.Error as error:
                 raise StateUnreadable(f"the queue could not be read: {error}") from None
+
+    def _begin(self) -> None:
+        """Begin a transaction. In short waits, so that a stop is not held up by whoever has the file."""
+        for left in reversed(range(TRIES)):
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or not left or self._hurried.is_set():
+                    raise
 
     def _roll_back(self) -> None:
         try:
@@ -143,6 +161,7 @@ def _connected(path: Path, connect: Connect) -> sqlite3.Connection:
             for pragma in _PRAGMAS:
                 database.execute(f"PRAGMA {pragma}").fetchall()
             _set_up(database, path)
+            database.execute(_PATIENT).fetchall()
         except BaseException:
             database.close()
             raise
@@ -154,8 +173,12 @@ def _connected(path: Path, connect: Connect) -> sqlite3.Connection:
 
 
 def _unopened(path: Path, error: sqlite3.DatabaseError) -> StateUnreadable | StateUnwritable:
-    full = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
+    full = _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
     return (StateUnwritable if full else StateUnreadable)(f"{path}: {error}")
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _set_up(database: sqlite3.Connection, path: Path) -> None:

@@ -60,6 +60,10 @@ class Store:
         """Give the file and its lock back. May be called twice."""
         self._file.close()
 
+    def hurry(self) -> None:
+        """From now on nobody waits for another program that has the file: its write fails."""
+        self._file.hurry()
+
     # -- coming in ------------------------------------------------------------------------------
 
     def accept(

@@ -172,6 +172,37 @@ def test_a_closed_queue_says_so(tmp_path: Path, clock: HandClock) -> None:
         store.waiting()
 
 
+def test_a_stop_does_not_wait_for_another_program_that_has_the_file(tmp_path: Path, clock: HandClock) -> None:
+    """Not one try after it; in the middle of one, no further."""
+    tries: list[str] = []
+    hurry_at: dict[int, Callable[[], None]] = {}
+
+    class Counting(sqlite3.Connection):
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+            if statement == "BEGIN IMMEDIATE":
+                tries.append(statement)
+                hurry_at.get(len(tries), lambda: None)()
+            return super().execute(statement, *values)
+
+    store = Store.open(
+        tmp_path, clock, connect=lambda *args, **named: sqlite3.connect(*args, factory=Counting, **named)
+    )
+    other = sqlite3.connect(tmp_path / queuefile.FILE, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for hurry, count in (({}, queuefile.TRIES), ({2: store.hurry}, 2), ({}, 1)):
+        tries.clear()
+        hurry_at.clear()
+        hurry_at.update(hurry)
+        with pytest.raises(StateUnwritable, match="locked"):
+            store.add([outgoing("a")])
+        assert len(tries) == count
+    other.execute("ROLLBACK")
+    store.add([outgoing("a")])
+    assert keys(store) == ["a"]
+    other.close()
+    store.close()
+
+
 def test_threads_write_at_once_and_nothing_is_lost(store: Store) -> None:
     def work(name: str) -> None:
         for number in range(40):
