@@ -100,6 +100,8 @@ class LoopPort:
             if answer is None:
                 return
             yield answer
+            if answer.final:
+                return  # or we would wait for more of what is over
 
     def _wait(self, connection: Connection, silence_ms: int) -> None:
         """Return once loopd says something."""

@@ -33,7 +33,7 @@ _AWAY = frozenset(
     code.value for code in (ErrorCode.NOT_READY, ErrorCode.BAD_VERSION, ErrorCode.FORBIDDEN, ErrorCode.DEADLINE)
 )
 """What loopd says that concerns every post."""
-_LATER = frozenset(code.value for code in (ErrorCode.TOO_BUSY, ErrorCode.STATE_UNWRITABLE, ErrorCode.STATE_IN_USE))
+_LATER = frozenset(code.value for code in (ErrorCode.STATE_UNWRITABLE, ErrorCode.STATE_IN_USE))
 """What concerns a session and mends by itself."""
 _NEVER = frozenset(code.value for code in (ErrorCode.TEXT_TOO_LONG, ErrorCode.BAD_MESSAGE))
 """What no other try changes."""
@@ -66,6 +66,7 @@ class Sayer:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sayer", daemon=True)
         self._broken_off = 0
+        self._at_work: frozenset[SessionId] | None = None  # whose turns ran when there was room for no other one's
 
     def start(self) -> None:
         self._thread.start()
@@ -120,13 +121,13 @@ class Sayer:
 
     def _round(self) -> bool:
         held: set[SessionId] = set()
-        self._broken_off = 0
+        self._broken_off, self._at_work = 0, None
         page = self._parts.store.waiting(_PAGE, kind=Kind.MESSAGE)
         while page:
             for post in page:
                 if self._stopping.is_set():
                     raise Stopped
-                if post.session not in held and not self._say(post):
+                if post.session not in held and not (self._has_room(post) and self._say(post)):
                     held.add(post.session)
             page = self._parts.store.waiting(_PAGE, kind=Kind.MESSAGE, after=page[-1])
         return not held
@@ -167,6 +168,17 @@ class Sayer:
         if self._parts.store.known(post.id) is not State.WAITING:
             self._parts.port.cancel(post.session, accepted.turn)
 
+    def _has_room(self, post: Incoming) -> bool:
+        return self._at_work is None or post.session in self._at_work
+
+    def _is_full(self, post: Incoming) -> None:
+        """Too busy is a session at work for which enough is waiting; any other hears it of loopd itself."""
+        if self._at_work is not None:
+            raise _Away
+        at_work = frozenset(turn.session for turn in self._parts.store.open_turns())
+        if post.session not in at_work:
+            self._at_work = at_work
+
     def _unanswered(self, fault: BoxmakerError) -> bool:
         self._parts.condition.trouble(Part.LOOP, fault)
         self._broken_off += 1
@@ -175,6 +187,10 @@ class Sayer:
         return False
 
     def _refused(self, post: Incoming, fault: RemoteFault) -> bool:
+        if fault.code == ErrorCode.TOO_BUSY.value:
+            self._parts.condition.trouble(Part.LOOP, fault)
+            self._is_full(post)
+            return False
         if fault.code in _AWAY | _LATER:
             self._parts.condition.trouble(Part.LOOP, fault)
             if fault.code in _AWAY:

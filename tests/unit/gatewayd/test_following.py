@@ -192,6 +192,14 @@ def test_a_turn_is_followed_again_however_often_the_way_breaks(scene: Scene, bre
     assert scene.queue.trouble() is None
 
 
+def test_another_answer_than_was_asked_for_is_not_waited_upon(scene: Scene) -> None:
+    scene.open("root")
+    wrong: Script = lambda request: request.answer(loopd.ready(), final=True)  # noqa: E731 - one answer
+    with FakeLoopd(scene.home, {TurnFollow: in_turn(wrong, tells(ended("Hi.")))}):
+        scene.followers.look()
+        assert scene.answered()[0][1] == "Hi.|None"
+
+
 def test_a_loopd_that_is_away_is_waited_for(scene: Scene) -> None:
     scene.open("root")
     scene.followers.look()

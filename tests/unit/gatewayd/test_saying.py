@@ -179,10 +179,40 @@ def test_a_text_that_no_try_makes_shorter_is_set_aside_at_once(scene: Scene) -> 
     assert "longer than Boxmaker takes" in scene.queue.unsent()[0][1]
 
 
+def at_work(scene: Scene, thread: str) -> None:
+    """A turn of the thread runs."""
+    one = post(f"{thread}0x", at=-1, thread=thread)
+    scene.queue.store.accept([one])
+    scene.queue.store.asked(one.id, one.session, 1)
+
+
+def test_a_loopd_without_room_is_asked_once_a_round_and_by_those_who_have_a_place(scene: Scene) -> None:
+    at_work(scene, "first")
+    threads = [post(f"t{number}x", at=number) for number in range(500)]
+    scene.queue.store.accept([*threads, post("more", at=600, thread="first")])
+    with FakeLoopd(scene.home, {UserMessage: by_text({}, in_turn(refuses(ErrorCode.TOO_BUSY, "no"), accepts))}) as fake:
+        assert scene.sayer._tried() is False
+        assert [key for _, key, _, _ in said(fake)] == [threads[0].id, an_id("more")]
+        assert scene.rounds() == 1
+    assert len(said(fake)) == 502
+
+
+def test_a_loopd_without_room_for_connections_ends_the_round(scene: Scene) -> None:
+    for number in range(9):
+        at_work(scene, f"w{number}x")
+    waiting = [post(f"more{number}x", at=number, thread=f"w{number}x") for number in range(9)]
+    scene.queue.store.accept([post("new", at=-1), *waiting])
+    with FakeLoopd(scene.home, {UserMessage: refuses(ErrorCode.TOO_BUSY, "no")}) as fake:
+        assert scene.sayer._tried() is False
+    assert [key for _, key, _, _ in said(fake)] == [an_id("new"), an_id("more0x")]
+    assert scene.queue.trouble() == "too_busy"
+
+
 @pytest.mark.parametrize(
     "code", [ErrorCode.TOO_BUSY, ErrorCode.STATE_UNWRITABLE, ErrorCode.STATE_IN_USE], ids=lambda code: code.value
 )
 def test_a_session_that_cannot_now_keeps_its_posts_in_order_and_others_go_on(scene: Scene, code: ErrorCode) -> None:
+    at_work(scene, "busy")
     scene.queue.store.accept([post("busy"), post("next", at=1, thread="busy"), post("other", at=2)])
     script = in_turn(refuses(code, "no"), accepts)
     with FakeLoopd(scene.home, {UserMessage: script}) as fake:
