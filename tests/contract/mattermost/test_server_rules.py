@@ -364,11 +364,18 @@ def test_tls_with_the_authority_of_the_tests() -> None:
 
 
 def test_nothing_is_left_behind_when_it_is_closed() -> None:
+    class Slowly(threading.Event):
+        """Lets nobody go on before the request that waits for it has had time to be answered."""
+
+        def set(self) -> None:
+            super().set()
+            held.join()
+
     before = set(threading.enumerate())
     with Mattermost() as server:
         place = Place(server)
         place.post("hello")
-        begun = server.fail("GET", "/users/me", wait=threading.Event())
+        begun = server.fail("GET", "/users/me", wait=Slowly())
         held = threading.Thread(target=_ask_in_vain, args=(place.api,))
         held.start()
         begun.wait()

@@ -57,11 +57,11 @@ class Server(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def close(self) -> None:
-        """Stop listening, end every connection, and wait for every thread."""
+        """Stop listening, end every connection, and wait for every thread. What is held is never answered."""
         self.shutdown()
         self._thread.join()
-        self.faults.clear()
         self.end_connections()
+        self.faults.clear()
         self.server_close()
 
     def end_connections(self) -> None:
