@@ -26,6 +26,8 @@ from gatewayd.faults import MattermostAway, MattermostUnclear
 
 _PORTS = {"http": 80, "https": 443}
 _PIECE = 65_536
+# What OpenSSL's versions make of an answer that is no TLS: plain HTTP, mostly.
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
 
 T = TypeVar("T")
 Data = bytes | bytearray | memoryview
@@ -246,7 +248,8 @@ class Line:
             why = fault.verify_message.rstrip(".")
             return MattermostAway(f"{place}: its certificate is not believed ({why}); see [mattermost] ca_file")
         if isinstance(fault, ssl.SSLError):
-            return MattermostAway(f"{place}: TLS failed ({fault.reason or 'unknown'})")
+            hint = "; no TLS is spoken there: is it another port, or http://?" if fault.reason in _NO_TLS else ""
+            return MattermostAway(f"{place}: TLS failed ({fault.reason or 'unknown'}){hint}")
         return MattermostAway(f"{place}: {fault.strerror or type(fault).__name__}")
 
     def _drop(self) -> None:
