@@ -123,15 +123,19 @@ def _converse(options: Options, appliance: Appliance, wakeups: Wakeups, progress
 
     # Stopped before the tools' service: brokerd ends what runs there while it can still be reached.
     with Stack(home, wakeups, progress, begin) as running:
-        _start(options, appliance, running, progress)
+        watch = mattermost.Watch(progress)
+        _start(options, appliance, running, watch, progress)
         progress.clear()
 
         def tend() -> list[int]:
             _tend(appliance, progress)
-            return running.tend()
+            descriptors = running.tend()
+            watch.look(running.status(mattermost.ROLE))
+            return descriptors
 
         try:
             if options.serves_only:
+                progress.say(mattermost.SERVES)
                 return conversation.attend(wakeups, tend)
             at = Home(Path(appliance.wiring.places.home))
             return conversation.converse(plan.bxctl(at, options.chat, come_back=options.come_back), wakeups, tend)
@@ -139,7 +143,7 @@ def _converse(options: Options, appliance: Appliance, wakeups: Wakeups, progress
             running.report_endings()
 
 
-def _start(options: Options, appliance: Appliance, running: Stack, progress: Progress) -> None:
+def _start(options: Options, appliance: Appliance, running: Stack, watch: mattermost.Watch, progress: Progress) -> None:
     """Start the model server and inferproxy, beside them brokerd, once they say what is served loopd, then gatewayd."""
     wiring, here, wanted = appliance.wiring, appliance.place, options.mattermost
     for note in appliance.notes:
@@ -164,6 +168,7 @@ def _start(options: Options, appliance: Appliance, running: Stack, progress: Pro
     running.wait_ready(running.start(appliance.part("loopd")))
     if wanted is not None:
         _start_gatewayd(appliance, wanted, running, progress)
+        watch.begin(wiring.socket("gateway-owner"), wanted)
 
 
 def _start_gatewayd(appliance: Appliance, wanted: Wish, running: Stack, progress: Progress) -> None:
@@ -174,7 +179,6 @@ def _start_gatewayd(appliance: Appliance, wanted: Wish, running: Stack, progress
         here.account(role).write(roleconfigs.certificates(appliance.wiring), text)
     _write(appliance, role, roleconfigs.gatewayd(appliance.wiring, wanted), progress)
     running.wait_ready(running.start(appliance.part(role)))
-    progress.say(mattermost.told(appliance.wiring.socket("gateway-owner"), wanted))
 
 
 def _begin(part: Part, appliance: Appliance, home: Home) -> Process:

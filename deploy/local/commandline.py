@@ -10,7 +10,7 @@ from bxcore.errors import BoxmakerError
 from deploy.local import mattermost, upstream
 from deploy.local.progress import Progress
 from deploy.local.refusal import Refusal
-from deploy.local.wakeups import Interrupted
+from deploy.local.wakeups import Interrupted, ServiceEnded
 
 EXIT_USAGE = 2
 EXIT_NOT_STARTED = 69
@@ -24,6 +24,9 @@ def guarded(run: Callable[[], int], progress: Progress) -> int:
         progress.say(str(error))
     except OSError as error:
         progress.say(f"{error.filename or 'the system says'}: {error.strerror}")
+    except ServiceEnded as ended:
+        progress.say(f"stopped by {ended}")
+        return 0
     except Interrupted as interrupted:
         progress.say(f"stopped by {interrupted}")
         return 128 + interrupted.number

@@ -3,14 +3,16 @@
 Invariant: the program has ended, and the terminal is as it was, when this returns or raises.
 """
 
+import signal
 import subprocess
 import termios
 from collections.abc import Callable, Sequence
 
 from deploy.local import processes
-from deploy.local.wakeups import FROM_KEYBOARD, Interrupted, Wakeups
+from deploy.local.wakeups import FROM_KEYBOARD, Interrupted, ServiceEnded, Wakeups
 
 _LEAVE_SECONDS = 5.0
+_ENDS_SERVICE = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 def converse(argv: Sequence[str], wakeups: Wakeups, tend: Callable[[], Sequence[int]]) -> int:
@@ -34,10 +36,10 @@ def converse(argv: Sequence[str], wakeups: Wakeups, tend: Callable[[], Sequence[
 
 
 def attend(wakeups: Wakeups, tend: Callable[[], Sequence[int]]) -> int:
-    """Stay without a conversation until a signal ends the launcher, which raises Interrupted."""
+    """Stay without a conversation until a signal ends the launcher: Ctrl-C and SIGTERM raise ServiceEnded."""
     while True:
         for number in wakeups.wait(None, tend()):
-            raise Interrupted(number)
+            raise ServiceEnded(number) if number in _ENDS_SERVICE else Interrupted(number)
 
 
 def _end(program: "subprocess.Popen[bytes]") -> None:

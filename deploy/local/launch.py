@@ -2,7 +2,8 @@
 
 Reads and writes: the home directory (.state). Standard output and input belong to bxctl; what the
 launcher itself has to say goes to standard error. Exit codes: bxctl's, 2 for a slip in what was typed, 69 where
-a part did not start, 128 and the signal's number where one stopped the launcher.
+a part did not start, 128 and the signal's number where one stopped the launcher, 0 where that ended a
+service of Mattermost alone.
 """
 
 import argparse
@@ -126,14 +127,19 @@ def _run(options: Options, wakeups: Wakeups, progress: Progress) -> int:
 def _launch(options: Options, wakeups: Wakeups, progress: Progress) -> int:
     # The place where tools run outlives the stack: brokerd stops what runs there while it can still be reached.
     with Tools() as tools, Stack(options.home, wakeups, progress) as running:
-        _start(options, running, tools, progress)
+        watch = mattermost.Watch(progress)
+        _start(options, running, tools, watch, progress)
         progress.clear()
 
         def tend() -> list[int]:
             tools.tend(progress)
-            return running.tend()
+            descriptors = running.tend()
+            watch.look(running.status(mattermost.ROLE))
+            return descriptors
 
         try:
+            if options.serves_only:
+                progress.say(mattermost.SERVES)
             code = _talk(options, wakeups, tend)
             while not (door := options.home.close_door()):
                 tend()
@@ -175,7 +181,7 @@ def _loopd_listens(home: Home) -> bool:
         return probe.connect_ex(os.fspath(home.loop_socket)) == 0
 
 
-def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -> None:
+def _start(options: Options, running: Stack, tools: Tools, watch: mattermost.Watch, progress: Progress) -> None:
     """Start the model server and inferproxy, beside them brokerd, once they say what is served loopd, then gatewayd."""
     refused = processes.no_network_refused()
     if refused:
@@ -217,7 +223,7 @@ def _start(options: Options, running: Stack, tools: Tools, progress: Progress) -
         body = configs.gatewayd(home, wanted, ca_file=wanted.ca_file, token=wanted.token)
         write(home.etc / "gatewayd.toml", body, progress=progress)
         running.wait_ready(running.start(_allowed(plan.gatewayd(home), refused)))
-        progress.say(mattermost.told(home.gateway_owner_socket, wanted))
+        watch.begin(home.gateway_owner_socket, wanted)
 
 
 def _allowed(part: Part, refused: str | None) -> Part:

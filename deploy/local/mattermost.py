@@ -6,7 +6,9 @@ address or an id is gatewayd's own rule, kept in bxcore.settings.
 
 import os
 import stat
+import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,12 +20,16 @@ from bxcore.deadline import SystemClock
 from bxcore.errors import BoxmakerError
 from bxcore.settings import gatewayd as settings
 from bxcore.wire import gateway
+from deploy.local.progress import Progress
 from deploy.local.refusal import Refusal
 
 T = TypeVar("T")
 
 ROLE = "gatewayd"
+SERVES = "serving Mattermost; Ctrl-C ends it"
 _SERVER_MS = 20_000
+_HICCUP_SECONDS = 5.0
+_LASTING = frozenset({"token_refused"})
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _MOST_CERTIFICATES = 4 * 1024 * 1024
 
@@ -157,24 +163,66 @@ def warning(wanted: Wish | None) -> str | None:
     )
 
 
-def told(socket: Path, wanted: Wish) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What the start says of it. `trouble` is the code where gatewayd still tries."""
+
+    text: str
+    trouble: str | None = None
+
+
+def told(socket: Path, wanted: Wish) -> Told:
     """Return in a sentence as whom gatewayd listens, and to whom; or why it does not yet."""
     try:
         with client.Connection(socket, clock=SystemClock()) as connection:
             status = _one(connection, gateway.GatewayStatus(), gateway.GatewayStatusReport)
             if status.code is not None:
-                return _trying(wanted, f"{status.detail} [{status.code}]")
+                return _trying(wanted, f"{status.detail} [{status.code}]", status.code)
             # Whether the event connection is up is a matter of milliseconds now; whether the server answers is not.
             account = _one(connection, gateway.GatewayWhoami(), gateway.GatewayAccount)
     except client.RemoteFault as fault:
-        return _trying(wanted, str(fault))
+        return _trying(wanted, str(fault), fault.code)
     except BoxmakerError as error:
-        return f"Mattermost: gatewayd runs, and does not say how it is: {logs.escape(str(error))}"
-    return logs.escape(_listening(account))
+        return Told(text=f"Mattermost: gatewayd runs, and does not say how it is: {logs.escape(str(error))}")
+    return Told(text=logs.escape(_listening(account)))
 
 
-def _trying(wanted: Wish, why: str) -> str:
-    return f"Mattermost: not connected to {wanted.url}: {logs.escape(why)}; it goes on trying"
+def _trying(wanted: Wish, why: str, code: str) -> Told:
+    return Told(text=f"Mattermost: not connected to {wanted.url}: {logs.escape(why)}; it goes on trying", trouble=code)
+
+
+class Watch:
+    """Says during a conversation that the way to Mattermost is lost, and that it is there again; a hiccup is not told.
+
+    `look` is given what gatewayd tells its service manager, whenever it has said something; it does at every try.
+    """
+
+    def __init__(self, progress: Progress, now: Callable[[], float] = time.monotonic) -> None:
+        self._progress, self._now = progress, now
+        self._told = set[str]()
+        self._since: float | None = None
+
+    def begin(self, socket: Path, wanted: Wish) -> None:
+        """Ask gatewayd how it is, and say so."""
+        first = told(socket, wanted)
+        if first.trouble is not None:
+            self._told.add(first.trouble)
+        self._progress.say(first.text)
+
+    def look(self, status: str) -> None:
+        """Say what has changed for longer than a moment, once."""
+        code, is_trouble, detail = status.partition(": ")
+        if status == "connected":
+            if self._told:
+                self._progress.interject("Mattermost: connected")
+            self._told.clear()
+            self._since = None
+        elif is_trouble:
+            self._since = self._now() if self._since is None else self._since
+            lasts = code in _LASTING or self._now() - self._since >= _HICCUP_SECONDS
+            if lasts and code not in self._told:
+                self._told.add(code)
+                self._progress.interject(f"Mattermost: {detail} [{code}]; gatewayd goes on trying")
 
 
 def _one(connection: client.Connection, message: object, answer: type[T]) -> T:

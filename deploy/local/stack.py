@@ -22,6 +22,8 @@ from deploy.local.wakeups import FROM_KEYBOARD, Interrupted, Wakeups
 _LOOK_SECONDS = 0.5
 _KILL_SECONDS = 5.0
 _SHOWN_LINES = 15
+_NO_REASON = " a secret in plain text secret="
+"""A warning of every start with a token file; above the fault it would look like one."""
 
 RESTARTS = 3
 """How often one part is started again during a conversation."""
@@ -91,6 +93,10 @@ class Stack:
         for process in self._processes:
             process.news.read()  # or its sender would have to wait one day
         return [number for process in self._processes for number in process.news.descriptors()]
+
+    def status(self, name: str) -> str:
+        """Return what a running part said last of how it is; nothing where it said nothing, or does not run."""
+        return next((process.news.status for process in self._processes if process.part.name == name), "")
 
     def report_endings(self) -> None:
         """Say what has died although nobody asked it to, a line each. Starts nothing any more."""
@@ -176,5 +182,5 @@ def _ending(process: Process, what: str, *, logs_since: int = 0) -> str:
 
 def _last_words(process: Process, what: str) -> str:
     how = f" ({process.ending})" if process.exit_code is not None else ""
-    lines = [f"  {line}" for line in logfiles.last_lines(process.log, _SHOWN_LINES)]
+    lines = [f"  {line}" for line in logfiles.last_lines(process.log, _SHOWN_LINES) if _NO_REASON not in line]
     return "\n".join([f"{process.part.name} {what}{how}; its log is {process.log}", *lines])

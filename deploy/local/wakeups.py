@@ -22,6 +22,10 @@ class Interrupted(Exception):
         self.number = number
 
 
+class ServiceEnded(Interrupted):
+    """A signal told the launcher to end, where nothing else would: all went as it should."""
+
+
 class Wakeups:
     """A context in which ENDING signals are collected, and the end of a child ends a wait."""
 

@@ -83,6 +83,11 @@ def until(holds: Callable[[], object], launcher: "subprocess.Popen[str]", what: 
         time.sleep(0.02)
 
 
+def is_connected(home: Path) -> bool:
+    """Say whether gatewayd is connected, and has read what was missed."""
+    return bxctl(home, "mattermost", "status").stdout.startswith(b"connected since ")
+
+
 @contextmanager
 def serving(argv: list[str]) -> "Iterator[subprocess.Popen[str]]":
     """Start a launcher with nobody at its standard input."""
@@ -114,14 +119,15 @@ def test_a_post_is_answered_while_a_conversation_goes_on_and_the_start_says_who_
     assert any(b"Hello from afar." in body for body in llama.completions)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_where_nobody_is_at_the_terminal_it_serves_until_it_is_told_to_end(
-    home: Path, llama: FakeLlama, town: Town
+    home: Path, llama: FakeLlama, town: Town, number: signal.Signals
 ) -> None:
     with serving(command(home, llama, *town.words())) as launcher:
         until(town.server.connected, launcher, "gatewayd is connected")
         town.server.say(town.alice, town.direct, "Anybody there?")
         until(lambda: town.answers() == [GREETING], launcher, "the post is answered")
-        assert bxctl(home, "mattermost", "status").stdout.startswith(b"connected since ")
+        until(lambda: is_connected(home), launcher, "gatewayd says that it is connected")
         assert not any("bxctl" in argv for argv in running(home).values())
         findings = [json.loads(line) for line in bxctl(home, "doctor", "--json").stdout.splitlines()]
         checks = {one["name"]: one["passed"] for one in findings if one["kind"] == "check_result"}
@@ -133,12 +139,14 @@ def test_where_nobody_is_at_the_terminal_it_serves_until_it_is_told_to_end(
             "connection to Mattermost": True,
             "posts of Mattermost": True,
             "people in Mattermost": True,
+            "channels of Mattermost": True,
             "version of Mattermost": True,
         }
-        launcher.send_signal(signal.SIGTERM)
+        launcher.send_signal(number)
         out, err = launcher.communicate(timeout=PATIENCE_SECONDS)
-    assert (launcher.returncode, out) == (128 + signal.SIGTERM, ""), err
-    assert "stopped by SIGTERM" in err
+    assert (launcher.returncode, out) == (0, ""), err
+    assert "make chat: serving Mattermost; Ctrl-C ends it\n" in err
+    assert f"stopped by {number.name}" in err
 
 
 def test_a_server_that_is_away_is_said_and_the_conversation_goes_on(home: Path, llama: FakeLlama, town: Town) -> None:
@@ -147,6 +155,20 @@ def test_a_server_that_is_away_is_said_and_the_conversation_goes_on(home: Path, 
     assert (done.returncode, done.stdout) == (0, f"{GREETING}\n"), done.stderr
     assert f"Mattermost: not connected to {town.server.url}: " in done.stderr
     assert "it goes on trying" in done.stderr
+
+
+def test_a_token_that_is_revoked_later_is_told_in_the_terminal(home: Path, llama: FakeLlama, town: Town) -> None:
+    with serving(command(home, llama, *town.words())) as launcher:
+        until(town.server.connected, launcher, "gatewayd is connected")
+        town.server.revoke(town.token.read_text().strip())
+        town.server.drop_sockets()
+        assert launcher.stderr is not None
+        for line in launcher.stderr:
+            if "[token_refused]" in line:
+                break
+        assert line.startswith("make chat: Mattermost: ")
+        launcher.terminate()
+        launcher.communicate(timeout=PATIENCE_SECONDS)
 
 
 def test_a_persons_token_ends_the_start_with_the_reason(home: Path, llama: FakeLlama, town: Town) -> None:

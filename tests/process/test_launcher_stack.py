@@ -73,6 +73,20 @@ def test_what_did_not_start_is_shown_with_its_last_lines(stack: Stack, home: Hom
     ]
 
 
+def test_that_a_secret_is_plain_text_is_not_shown_as_the_reason(stack: Stack, home: Home) -> None:
+    warning = "level=warning role=gatewayd at=2026-11-30T10:26:00.000Z a secret in plain text secret=t place=/t"
+    a = stack.start(part("a", home.path, f"log={warning}", "log=the fault", "exit=78"))
+    with pytest.raises(Refusal) as refusal:
+        stack.wait_ready(a)
+    assert str(refusal.value).splitlines()[1:] == ["  the fault"]
+
+
+def test_what_a_part_says_of_itself_can_be_asked(stack: Stack, home: Home) -> None:
+    stack.wait_ready(stack.start(part("a", home.path, "status=connected", "ready")))
+    stack.tend()
+    assert (stack.status("a"), stack.status("b")) == ("connected", "")
+
+
 def test_a_part_that_closes_its_output_and_stays_is_given_up_in_the_end(stack: Stack, home: Home) -> None:
     silent = part("a", home.path, first_line_is_ready=True, ready_seconds=1)
     silent = replace(silent, argv=(SHELL, "-c", f"exec >&-; sleep 600; : {home.path}"))

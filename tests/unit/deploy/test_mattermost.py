@@ -202,7 +202,7 @@ def test_a_pipe_and_a_terminal_hold_a_conversation(token: Path, monkeypatch: pyt
 def told(home: Path, scripts: Any = None, **other: Any) -> str:
     wanted = Wish(url=URL, users=(ALICE,), channels=(), token=Path("/t"), ca_file=None)
     with FakeGateway(home, scripts):
-        return mattermost.told(Home(home).gateway_owner_socket, dataclasses.replace(wanted, **other))
+        return mattermost.told(Home(home).gateway_owner_socket, dataclasses.replace(wanted, **other)).text
 
 
 def test_it_is_said_as_whom_it_listens_and_to_whom(tmp_path: Path) -> None:
@@ -243,4 +243,63 @@ def test_where_events_are_not_read_yet_it_is_said_all_the_same_who_listens(tmp_p
 
 def test_a_gatewayd_that_says_nothing_ends_nothing(tmp_path: Path) -> None:
     wanted = Wish(url=URL, users=(ALICE,), channels=(), token=Path("/t"), ca_file=None)
-    assert "does not say how it is" in mattermost.told(tmp_path / "nothing.sock", wanted)
+    assert "does not say how it is" in mattermost.told(tmp_path / "nothing.sock", wanted).text
+
+
+# -- while it runs ----------------------------------------------------------------------------------
+
+
+class Terminal:
+    """What is said while time passes only as the test wants."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.said = io.StringIO()
+        self.watch = mattermost.Watch(Progress(self.said), lambda: self.now)
+
+    def look(self, status: str, *, after: float = 0) -> list[str]:
+        """Return what is said of this status."""
+        self.now += after
+        self.said.seek(0)
+        self.said.truncate()
+        self.watch.look(status)
+        return self.said.getvalue().splitlines()
+
+
+AWAY = "mattermost_away: chat.example.org port 443: Connection refused"
+
+
+def test_a_connection_that_is_lost_is_told_once_and_so_is_that_it_is_back() -> None:
+    terminal = Terminal()
+    assert terminal.look("connected") == []
+    assert terminal.look(AWAY) == []
+    (line,) = terminal.look(AWAY, after=10)
+    assert line == (
+        "make chat: Mattermost: chat.example.org port 443: Connection refused [mattermost_away]; "
+        "gatewayd goes on trying"
+    )
+    assert terminal.look(AWAY, after=10) == []
+    assert terminal.look("catching up", after=10) == []
+    assert terminal.look("connected") == ["make chat: Mattermost: connected"]
+    assert terminal.look("connected") == []
+
+
+def test_a_hiccup_is_not_told() -> None:
+    terminal = Terminal()
+    for _ in range(3):
+        assert [*terminal.look(AWAY, after=1), *terminal.look("catching up"), *terminal.look("connected")] == []
+
+
+def test_a_token_that_is_refused_is_told_at_once() -> None:
+    (line,) = Terminal().look("token_refused: the server said 401")
+    assert line.endswith("the server said 401 [token_refused]; gatewayd goes on trying")
+
+
+def test_where_the_start_told_of_it_only_that_it_is_connected_is_told(tmp_path: Path) -> None:
+    terminal = Terminal()
+    wanted = Wish(url=URL, users=(ALICE,), channels=(), token=Path("/t"), ca_file=None)
+    with FakeGateway(tmp_path, fakes.status(connected=False, code="mattermost_away", detail="no answer")):
+        terminal.watch.begin(Home(tmp_path).gateway_owner_socket, wanted)
+    assert "it goes on trying" in terminal.said.getvalue()
+    assert terminal.look(AWAY, after=10) == []
+    assert terminal.look("connected") == ["make chat: Mattermost: connected"]
