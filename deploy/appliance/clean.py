@@ -8,7 +8,6 @@ somebody uses is left whole.
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,14 +34,14 @@ def main(state: Path) -> int:
         found = users.find(wiring)
         ours = [place for place in places.every(wiring, found) if _is_of(place, state)]
         lost = [place for place in places.lost(wiring, found) if place not in ours]
-        cleaned = [_cleaned(place, progress.say, whole=_is_of_tests(place, state)) for place in (*ours, *lost)]
+        cleaned = [_cleaned(place, progress, whole=_is_of_tests(place, state)) for place in (*ours, *lost)]
     except Refusal as refusal:
         progress.say(str(refusal))
         return EXIT_LEFT
     shutil.rmtree(state / "role-images", ignore_errors=True)
     if not all(cleaned):
         return EXIT_LEFT
-    progress.say("no appliance of this checkout has images or containers on this machine")
+    progress.say("images and containers of this checkout's appliances are gone from this machine")
     if found.own:
         names = ", ".join(sorted(found.users))
         progress.say(f"the users stay, which other checkouts may use: {names}. userdel NAME removes one, and its ids")
@@ -60,11 +59,12 @@ def _is_of_tests(place: Place, state: Path) -> bool:
     return of is not None and any(of.is_relative_to(directory) for directory in below)
 
 
-def _cleaned(place: Place, say: Callable[[str], None], *, whole: bool) -> bool:
+def _cleaned(place: Place, progress: Progress, *, whole: bool) -> bool:
     """Clean one place. Returns whether only what is somebody's is left."""
+    progress.doing(f"removing images and containers of {place.path}")
     lock = place.lock()
     if lock is None:
-        say(f"{place.path} is in use and stays: leave make appliance or make test first")
+        progress.say(f"{place.path} is in use and stays: leave make appliance or make test first")
         return False
     with lock:
         host.empty(place)
@@ -72,13 +72,16 @@ def _cleaned(place: Place, say: Callable[[str], None], *, whole: bool) -> bool:
         try:
             _remove(place, kept)
         except OSError as error:
-            say(f"{place.path} stays: {error.filename or place.path}: {error.strerror}")
+            progress.say(f"{place.path} stays: {error.filename or place.path}: {error.strerror}")
             return False
     if kept:
         names = ", ".join(str(path.relative_to(place.path)) for path in kept)
-        say(f"kept in {place.path}, without images: {names}. When you do not want them: rm -r {place.path}")
+        progress.say(
+            f"kept in {place.path} what was said, allowed or written there: {names}. "
+            f"When you do not want it: rm -r {place.path}"
+        )
     else:
-        say(f"removed {place.path}")
+        progress.say(f"removed {place.path}")
     return True
 
 

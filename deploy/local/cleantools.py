@@ -26,20 +26,20 @@ EXIT_LEFT = 1
 
 
 def main(state: Path = ROOT / ".state") -> int:
-    """Return 0 where nothing of this checkout is left."""
+    """Return 0 where nothing of this checkout is left but what is somebody's."""
     progress = Progress(sys.stderr, speaker="make clean-tools")
     try:
         refuse_another_users(state)
         user = tooluser.find()
         machine = podmanconf.look(user.uid)
-        left = [place for place in places(state, user) if not _removed(Podman(place, machine), state, progress)]
+        cleaned = [_cleaned(Podman(place, machine), state, progress) for place in places(state, user)]
     except Refusal as refusal:
         progress.say(str(refusal))
         return EXIT_LEFT
     shutil.rmtree(state / "tool-image", ignore_errors=True)
-    if left:
+    if not all(cleaned):
         return EXIT_LEFT
-    progress.say("no tool of this checkout has anything left on this machine")
+    progress.say("images and containers of this checkout's tools are gone from this machine")
     if user.own:
         _tell_of_the_user(user, progress)
     return 0
@@ -60,8 +60,10 @@ def places(state: Path, user: ToolUser) -> Iterator[Place]:
             yield place
 
 
-def _removed(tools: Podman[Place], state: Path, progress: Progress) -> bool:
+def _cleaned(tools: Podman[Place], state: Path, progress: Progress) -> bool:
+    """Clean one place. Returns whether only what is somebody's is left."""
     place = tools.place
+    progress.doing(f"removing {place.path}")
     lock = place.lock()
     if lock is None:
         progress.say(f"{place.path} is in use and stays: leave make chat, make demo or make test first")
@@ -88,8 +90,8 @@ def _removed(tools: Podman[Place], state: Path, progress: Progress) -> bool:
         progress.say(
             f"kept {place.shared}: there are files that you or tools wrote. When you have them: rm -r {place.path}"
         )
-        return False
-    progress.say(f"removed {place.path}")
+    else:
+        progress.say(f"removed {place.path}")
     return True
 
 

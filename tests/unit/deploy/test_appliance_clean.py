@@ -77,7 +77,8 @@ def test_what_was_said_allowed_or_recorded_stays_and_is_named(
     assert kept.read_text() == "mine"
     assert not mine.wiring.at("home/containers").exists()
     said = capsys.readouterr().err
-    assert f"kept in {mine.path}" in said
+    assert said.startswith(f"make clean-appliance: removing images and containers of {mine.path}\n")
+    assert f"kept in {mine.path} what was said, allowed or written there: " in said
     assert f"rm -r {mine.path}" in said
     again = machine.place(machine.state / "appliance")
     assert (again.path, kept.read_text()) == (mine.path, "mine"), "a next start finds it"
