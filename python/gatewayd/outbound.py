@@ -1,9 +1,10 @@
 """Makes the posts that wait, one after the other, each once.
 
 Invariant (INV-6): that a post may be there from now on is on disk before the server is asked; from then on it is looked
-for, by its key, before it is made again. Time mends a server that is away: everything waits, in order. What the server
-will never take is set aside with the rest of its answer, and the owner can see it. Writes: Mattermost, and the queue.
-Threads: one of its own, with a connection of its own; `wake` and `stop` from any.
+for, by its key, before it is made again. Time mends a server that is away: everything waits, in order. Where it breaks
+at one post alone, those of other threads go first. What the server says it will never take, and what it did not take
+for `limits.give_up_ms`, is set aside with the rest of its answer, and the owner can see it. Writes: Mattermost, and the
+queue. Threads: one of its own, with a connection of its own; `wake` and `stop` from any.
 """
 
 import random
@@ -30,14 +31,15 @@ from gatewayd.faults import (
     MattermostUnclear,
     TokenRefused,
 )
+from gatewayd.heldback import HeldBack
 from gatewayd.posts import Account, Post
 from gatewayd.store import Store
 
 log = logs.get("outbound")
 
 FIRST_PAUSE_MS = 1_000
-STUBBORN = 10
-"""After so many tries a post is set aside where the server is well otherwise: it alone is what it does not take."""
+HELD_AT_ONCE = 3
+"""So many posts in a row that the server breaks at are a server that breaks at posts: the round ends."""
 
 GIVEN_UP = "answer_too_old"
 THREAD_DELETED = "thread_deleted"
@@ -98,6 +100,8 @@ class Poster:
         self._give_up_ms = settings.limits.give_up_ms
         self._most_pause_ms = settings.mattermost.retry_most_ms
         self._pauses = Backoff(first_pause_ms, self._most_pause_ms, random.random)
+        self._held = HeldBack(first_pause_ms, self._most_pause_ms, clock, random.random)
+        self._broken = 0  # posts in a row that the server broke at
         self._pending: dict[int, str] = {}
         self._server: Server | None = None
         self._woken = threading.Event()
@@ -136,14 +140,15 @@ class Poster:
                 pause_ms = self._tried(server)
                 if pause_ms is None:
                     self._pauses.reset()
-                    self._woken.wait()
+                    held_ms = self._held.until_due_ms()
+                    self._woken.wait(None if held_ms is None else held_ms / 1000)
                 else:
                     self._stopping.wait(pause_ms / 1000)  # not to be shortened by another post
         finally:
             server.close()
 
     def _tried(self, server: Server) -> int | None:
-        """Make what waits; return after how many milliseconds to go on, None where nothing is left."""
+        """Make what waits; return after how many milliseconds to go on, None where nothing is left but what is held."""
         try:
             self.post_all(server)
         except StateError as fault:
@@ -166,10 +171,21 @@ class Poster:
 
     def post_all(self, server: Server) -> None:
         """Make what waits, in the caller's thread. Raises MattermostFault where all must wait, and StateError."""
-        while (page := self._store.unsent()) and not self._stopping.is_set():
+        self._broken = 0
+        self._post_others(server)
+        # Only now those that failed before: however many they are, all others had their turn.
+        while not self._stopping.is_set() and (unsent := self._held.due()) is not None:
+            self._post(server, unsent)
+            self._post_others(server)
+
+    def _post_others(self, server: Server) -> None:
+        """Make what waits for nothing that is held."""
+        after = 0
+        while not self._stopping.is_set() and (page := self._store.unsent(after=after)):
             for unsent in page:
-                if not self._post(server, unsent):
+                if not self._held.holds(unsent) and not self._post(server, unsent):
                     break  # the queue is another than it was
+                after = unsent.number
 
     # -- one post -------------------------------------------------------------------------------
 
@@ -179,17 +195,21 @@ class Poster:
         try:
             post = self._found(server, unsent) or (None if old else self._made(server, unsent))
         except (MattermostDenied, MattermostRefused, MattermostAway, MattermostUnclear) as fault:
-            if self._about_this_post(server, unsent, fault):
+            if self._about_this_post(server, fault):
                 return self._refused(server, unsent, fault)
             if old:
                 return self._set_aside(unsent, GIVEN_UP)
+            if self._is_held(server, unsent, fault):
+                return True
             raise
         if post is None:
             return self._set_aside(unsent, GIVEN_UP)
         self._store.sent(unsent.number, post.id)
-        self._pending.pop(unsent.number, None)
+        self._forget(unsent)
+        self._broken = 0
         self._pauses.reset()
-        self._condition.well(Part.OUTBOUND)
+        if not self._held:
+            self._condition.well(Part.OUTBOUND)
         return True
 
     def _found(self, server: Server, unsent: Unsent) -> Post | None:
@@ -221,13 +241,28 @@ class Poster:
             )
         return post
 
-    def _about_this_post(self, server: Server, unsent: Unsent, fault: MattermostFault) -> bool:
-        """Say whether it is this post, and not the server or the way to it, that does not work."""
-        refusal = isinstance(fault, MattermostDenied | MattermostRefused)
-        if refusal and (fault.error or fault.status == _TOO_LARGE):
+    def _about_this_post(self, server: Server, fault: MattermostFault) -> bool:
+        """Say whether this post is refused, and not by somebody on the way."""
+        if not isinstance(fault, MattermostDenied | MattermostRefused):
+            return False
+        if fault.error or fault.status == _TOO_LARGE:
             return True
         # A refusal in nobody's name is a proxy's, and one whose server is being restarted says 404 to everything.
-        if self._stopping.is_set() or not (refusal or unsent.attempts >= STUBBORN):
+        return self._is_well(server)
+
+    def _is_held(self, server: Server, unsent: Unsent, fault: MattermostFault) -> bool:
+        """Say whether those of other places are to be tried: the server works, and breaks at this one again and again.
+
+        It may break at every post; so nothing is set aside for that before its time.
+        """
+        if not self._is_well(server) or not self._held.failed(unsent):
+            return False
+        self._broken += 1
+        self._condition.trouble(Part.OUTBOUND, fault)
+        return self._broken < HELD_AT_ONCE
+
+    def _is_well(self, server: Server) -> bool:
+        if self._stopping.is_set():
             return False
         try:
             server.me()
@@ -252,9 +287,13 @@ class Poster:
         numbers = [later.number for later in rest]
         log.error("posts set aside first=%s posts=%d why=%s", unsent.outgoing.key, len(numbers), why)
         self._store.park(numbers, why, outgoing)
-        for number in numbers:
-            self._pending.pop(number, None)
+        for later in rest:
+            self._forget(later)
         return False
+
+    def _forget(self, unsent: Unsent) -> None:
+        self._pending.pop(unsent.number, None)
+        self._held.forget(unsent)
 
     def _split_again(self, unsent: Unsent) -> bool:
         """Make more and smaller posts of what is left of an answer; say whether that is any use."""
@@ -264,6 +303,8 @@ class Poster:
             return False
         smaller = [piece for later in rest for piece in self._pieces(later.outgoing, limit)]
         self._store.replace([later.number for later in rest], smaller)
+        for later in rest:
+            self._forget(later)
         log.warning("an answer is split again first=%s limit=%d", unsent.outgoing.key, limit)
         return True
 

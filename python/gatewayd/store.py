@@ -268,9 +268,9 @@ class Store:
         with self._file.writing() as database:
             self._add(database, outgoing)
 
-    def unsent(self, limit: int = 64) -> tuple[Unsent, ...]:
-        """Return posts that are to be made, oldest first."""
-        return self._unsent("ORDER BY n LIMIT ?", limit)
+    def unsent(self, limit: int = 64, *, after: int = 0) -> tuple[Unsent, ...]:
+        """Return posts that are to be made, oldest first: all, or those behind a number."""
+        return self._unsent("AND n > ? ORDER BY n LIMIT ?", after, limit)
 
     def _unsent(self, which: str, *values: object) -> tuple[Unsent, ...]:
         rows = self._file.read(

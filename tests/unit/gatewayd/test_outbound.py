@@ -1,17 +1,14 @@
 """Each post is made once and in order, whatever the server does meanwhile; what it never takes is told."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from bxcore.ids import MattermostId
-from gatewayd import outbound
 from gatewayd.answers import PostSize
-from gatewayd.entries import Outgoing
 from gatewayd.faults import (
     MattermostAway,
     MattermostBusy,
@@ -21,20 +18,12 @@ from gatewayd.faults import (
     MattermostUnclear,
     TokenRefused,
 )
-from gatewayd.mattermost import ServerConfig
-from gatewayd.outbound import Poster
-from gatewayd.posts import Post
 from tests.fakes.clocks import BEGIN, HandClock
-from tests.fakes.gatequeue import CHANNEL, Queue, full_once, outgoing, session, settings
-from tests.fakes.postbox import BOT, Postbox, an_id
+from tests.fakes.gatequeue import CHANNEL, Queue, full_once, outgoing, session
+from tests.fakes.postbox import an_id
+from tests.fakes.posterplace import NEVER, Scene, Server, answer, away
 
 PATIENCE_MS = 30_000
-NEVER = 10_000
-"""More tries than any test has patience for."""
-
-
-def away() -> MattermostFault:
-    return MattermostAway("gone", status=502)
 
 
 def root_gone() -> MattermostFault:
@@ -49,83 +38,12 @@ def denied(error: str = "api.context.permissions.app_error") -> MattermostFault:
     return MattermostDenied("no", status=403, error=error)
 
 
-class Server(Postbox):
-    """A Postbox that also notes under which pending ids posts were asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pendings: list[str] = []
-        self.most_characters = 16_383
-        self.closed = False
-
-    def create_post(
-        self, channel: MattermostId, message: str, *, root: MattermostId | None, props: Mapping[str, Any], pending: str
-    ) -> Post:
-        self.pendings.append(pending)
-        return super().create_post(channel, message, root=root, props=props, pending=pending)
-
-    def close(self) -> None:
-        self.closed = True
-
-    def config(self) -> ServerConfig:
-        return attrs.evolve(super().config(), max_post_characters=self.most_characters)
-
-    def posts(self, channel: MattermostId, *, page: int, per_page: int = 200) -> tuple[Post, ...]:
-        newest_first = [post for post in reversed(self.made) if post.channel == channel]
-        return self._call("posts", lambda: tuple(newest_first[page * per_page : (page + 1) * per_page]))
-
-    def messages(self) -> list[str]:
-        return [post.message for post in self.made]
-
-
-@attrs.define(kw_only=True)
-class Scene:
-    """A poster whose rounds a test runs itself."""
-
-    home: Path
-    queue: Queue
-    server: Server
-    clock: HandClock
-    size: PostSize
-
-    def poster(self) -> Poster:
-        """Return a poster as a new process has it."""
-        return Poster(
-            store=self.queue.store,
-            api=lambda: self.server,
-            settings=settings(self.home, give_up_ms=600_000),
-            bot=BOT.id,
-            condition=self.queue.condition,
-            clock=self.clock,
-            size=self.size,
-            first_pause_ms=1,
-        )
-
-    def add(self, *posts: Outgoing) -> None:
-        self.queue.store.add(posts)
-
-    def rounds(self, poster: Poster | None = None, most: int = 30) -> int:
-        """Post what waits, without the pauses; return how many rounds it took."""
-        poster = poster or self.poster()
-        for number in range(1, most + 1):
-            if poster._tried(self.server) is None:
-                return number
-        return NEVER
-
-    def parked(self) -> list[tuple[str, str]]:
-        return self.queue.store._file.read("SELECT key, why FROM outgoing WHERE state = 'parked' ORDER BY n")
-
-
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     clock = HandClock()
     scene = Scene(home=tmp_path, queue=Queue(tmp_path, clock), server=Server(), clock=clock, size=PostSize(16_383))
     yield scene
     scene.queue.store.close()
-
-
-def answer(count: int, thread: str = "root", number: int = 1) -> list[Outgoing]:
-    return [outgoing(f"{session(thread)}:{number}:{part}", f"part {part}", root=thread) for part in range(1, count + 1)]
 
 
 def test_posts_are_made_in_order_in_their_threads_with_their_keys(scene: Scene) -> None:
@@ -373,22 +291,6 @@ def test_what_no_split_makes_smaller_is_set_aside(scene: Scene, fault: Callable[
     assert scene.rounds() == 1
     assert [why for _, why in scene.parked()] == ["mattermost_refused"] * 2
     assert [post.root for post in scene.server.made] == [an_id("other")]
-
-
-def test_one_post_that_the_server_breaks_at_does_not_keep_the_others_for_ever(scene: Scene) -> None:
-    scene.add(*answer(1), *answer(1, "other"))
-    scene.server.raises["create_post"] = [MattermostUnclear("x", status=201) for _ in range(outbound.STUBBORN + 1)]
-    assert scene.rounds(most=outbound.STUBBORN + 2) == outbound.STUBBORN + 1
-    assert [post.root for post in scene.server.made] == [an_id("other")]
-    assert scene.parked() == [(answer(1)[0].key, "mattermost_unclear")]
-
-
-def test_a_server_that_is_away_for_long_sets_nothing_aside(scene: Scene) -> None:
-    scene.add(*answer(1))
-    scene.server.raises["create_post"] = [away() for _ in range(outbound.STUBBORN + 5)]
-    scene.server.raises["me"] = [away() for _ in range(20)]
-    assert scene.rounds(most=50) == outbound.STUBBORN + 6
-    assert scene.server.messages() == ["part 1"]
 
 
 def test_a_server_that_keeps_another_text_than_was_sent_is_reported_in_sizes(
