@@ -86,7 +86,9 @@ def _asked(server: Api, condition: Condition) -> Account | MattermostFault:
 
 
 def _nobody(server: Api, found: Account | MattermostFault) -> NobodyAllowed:
-    text = "allow.users is empty in gatewayd.toml, so nobody may speak; put the ids of people there"
+    text = (
+        "nobody may speak: put ids of people into allow.users of gatewayd.toml, with make chat into MATTERMOST_USERS="
+    )
     people = _acquainted(server, found) if isinstance(found, Account) else ()
     lines = [f"{person.username} = {person.id}" for person in people]
     return NobodyAllowed("\n".join([text + (". These have a direct channel with the bot:" if lines else ""), *lines]))

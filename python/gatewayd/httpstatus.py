@@ -50,7 +50,7 @@ def fault(
     if status >= 500:
         return MattermostAway(said, status=status, error=error)
     if status < 400 or (fixed and status == 404) or (foreign and status != _TOO_LARGE):
-        detail = f"{said}, which is not what Mattermost says here: is [mattermost] url right?"
+        detail = f"{said}, which is not what Mattermost says here: is the server's address right?"
         return MattermostUnclear(detail, status=status, error=error)
     refusal = MattermostDenied if status in {403, 404} else MattermostRefused
     return refusal(said, status=status, error=error)

@@ -246,7 +246,7 @@ class Line:
         place = f"{self._endpoint.host} port {self._endpoint.port}"
         if isinstance(fault, ssl.SSLCertVerificationError):
             why = fault.verify_message.rstrip(".")
-            return MattermostAway(f"{place}: its certificate is not believed ({why}); see [mattermost] ca_file")
+            return MattermostAway(f"{place}: its certificate is not believed ({why}); see ca_file")
         if isinstance(fault, ssl.SSLError):
             hint = "; no TLS is spoken there: is it another port, or http://?" if fault.reason in _NO_TLS else ""
             return MattermostAway(f"{place}: TLS failed ({fault.reason or 'unknown'}){hint}")

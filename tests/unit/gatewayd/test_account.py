@@ -118,6 +118,9 @@ def test_where_nobody_may_speak_the_people_whom_the_bot_knows_are_named_with_the
         Checked(postbox, settings()).run()
     first, *lines = raised.value.detail.splitlines()
     assert first.endswith("These have a direct channel with the bot:")
+    assert "allow.users of gatewayd.toml, with make chat into MATTERMOST_USERS=" in first, (
+        "both places where it is written"
+    )
     assert lines == [f"alice = {ALICE.id}", f"bob = {BOB.id}"]
 
 

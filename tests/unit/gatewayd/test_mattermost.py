@@ -367,7 +367,7 @@ def test_c8_a_removed_bot_is_denied(place: Place) -> None:
 def test_a_redirect_is_not_followed(place: Place) -> None:
     trap = place.server.add_user("trap")
     place.server.fail("GET", "/users/me$", status=302, headers={"Location": f"{place.server.url}/api/v4/users/{trap}"})
-    with pytest.raises(MattermostUnclear, match="is \\[mattermost\\] url right"):
+    with pytest.raises(MattermostUnclear, match="is the server's address right"):
         place.api.me()
 
 
@@ -436,3 +436,14 @@ def test_close_may_be_called_twice_and_before_anything(place: Place) -> None:
     api.close()
     with pytest.raises(MattermostAway):
         api.me()
+
+
+@pytest.mark.parametrize("hours", [-2, 0, 2])
+def test_its_time_is_the_one_of_its_last_answer_that_was_a_success(place: Place, hours: int) -> None:
+    place.server.advance(hours * 3_600_000)
+    place.api.me()
+    earliest = place.server.now() // 1_000 * 1_000
+    place.server.fail("GET", "/users/me", status=500, headers={"Date": "Mon, 30 Nov 2020 12:00:00 GMT"})
+    with pytest.raises(MattermostAway):
+        place.api.me()
+    assert earliest - 1_000 <= place.api.now() <= place.server.now()
