@@ -63,7 +63,10 @@ class Turns(Protocol):
 
 
 class Inbound:
-    """The way in. `put` is the event stream's sink. `on_accepted` is called when the store has something new."""
+    """The way in. `put` is the event stream's sink.
+
+    `on_accepted` is called when the store has something new, `on_deleted` with each post that was deleted.
+    """
 
     def __init__(
         self,
@@ -76,12 +79,14 @@ class Inbound:
         clock: Clock,
         on_accepted: Callable[[], None],
         turns: Turns,
+        on_deleted: Callable[[MattermostId], None],
     ) -> None:
         self._store, self._api, self._turns = store, api, turns
         self._rules = Rules.of(settings, account)
         self._limits, self._retry_most_ms = settings.limits, settings.mattermost.retry_most_ms
         self._everybody = [MattermostId(user) for user in sorted(self._rules.users | self._rules.approvers)]
-        self._condition, self._clock, self._on_accepted = condition, clock, on_accepted
+        self._condition, self._clock = condition, clock
+        self._on_accepted, self._on_deleted = on_accepted, on_deleted
         self._waiting = EventQueue()
         self._shared = SharedBot(store, condition, clock)
         self._names = KnownNames(self._server, clock)
@@ -368,6 +373,7 @@ class Inbound:
         for session in self._store.take_back(post.id):
             log.info("thread deleted, turn cancelled session=%s", session)
             self._turns.cancel(session)
+        self._on_deleted(post.id)
         if post.channel in self._paged and self._clock.monotonic_ms() - self._paged_ms < PAGED_MS:
             again = {post.channel: self._paged[post.channel]}
             self._read(self._catching_up(again), only=post.channel)

@@ -181,6 +181,7 @@ class Parts:
             clock=clock,
             on_accepted=lambda: _wake(conversation, doing, poster),
             turns=conversation,
+            on_deleted=self.questions.deleted,
         )
         self._events = events = Events(
             settings.mattermost, self._token, clock=clock, condition=condition, sink=inbound.put, api=self._api

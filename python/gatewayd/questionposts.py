@@ -52,6 +52,7 @@ class Api(lookup.Server, Protocol):
         pending: str,
     ) -> Post: ...
     def patch_post(self, post: MattermostId, /, *, message: str, props: Mapping[str, Any]) -> Post: ...
+    def post(self, post: MattermostId, /) -> Post: ...
     def direct(self, a: MattermostId, b: MattermostId) -> Channel: ...
     def close(self) -> None: ...
 
@@ -70,11 +71,19 @@ class World:
 
 @attrs.frozen(kw_only=True)
 class Made:
-    """A question that can be read. `thread` is where it is answered, `create_at` the server's time of its last part."""
+    """A question that can be read. `thread` is where it is answered, `create_at` the server's time of its last part.
+
+    `before` are the posts of its other parts.
+    """
 
     question: Question
     thread: MattermostId
     create_at: Timestamp
+    before: tuple[MattermostId, ...] = ()
+
+    def stands_on(self, post: MattermostId) -> bool:
+        """Say whether without this post it can not be read whole, or not be answered."""
+        return post in (self.question.post, self.thread, *self.before)
 
 
 class GivenUp(Exception):
@@ -164,10 +173,13 @@ class _Maker:
         while True:
             place = thread or self._directly(approvers[0])
             root = place.root
+            posts: list[MattermostId] = []
             try:
                 for number, part in enumerate(before, 1):
-                    root = self._part(self._asking(place.channel, root, part, f"{self._key}:{number}")).thread
-                return self._last(place.channel, root, last)
+                    post = self._part(self._asking(place.channel, root, part, f"{self._key}:{number}"))
+                    root = post.thread
+                    posts.append(post.id)
+                return attrs.evolve(self._last(place.channel, root, last), before=tuple(posts))
             except (MattermostDenied, MattermostRefused) as error:
                 # The thread was deleted, or the bot is not in its channel any more: ask directly then.
                 if thread is None:

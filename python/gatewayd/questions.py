@@ -1,13 +1,14 @@
 """brokerd's open questions in Mattermost: posted, answered by an approver, and told how they ended.
 
 Invariant: of all answers the first one that an approver gave, in the question's own thread, after it could be read,
-goes to brokerd, and no other changes anything; what is said of an end is what brokerd said. Threads: one worker of
-gateway.sock for each question, whoever carries out commands, and the marking one; the table is under one lock, never
-held while calling out. Writes: notes to be posted, in the store. Specified in docs/protocol.md, "gateway.sock".
+goes to brokerd, and no other changes anything; what is said of an end is what brokerd said. A question whose posts
+were deleted is asked anew. Threads: one worker of gateway.sock for each question, whoever carries out commands or hears
+of deleted posts, and the marking one; the table is under one lock, never held while calling out. Writes: notes to be
+posted, in the store. Specified in docs/protocol.md, "gateway.sock".
 """
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 
@@ -23,7 +24,8 @@ from bxcore.wire.control import ErrorCode, WireFault
 from gatewayd import markdown
 from gatewayd.commands import Approve, Deny
 from gatewayd.entries import Asking, Incoming, Outgoing
-from gatewayd.questionposts import Made, Marking, Posting, World
+from gatewayd.faults import MattermostDenied, MattermostRefused
+from gatewayd.questionposts import Api, Made, Marking, Posting, World
 
 LOOK_MS = 500
 """How often a worker looks whether brokerd is still there."""
@@ -32,6 +34,9 @@ UNTOLD_MS = 30_000
 """brokerd says what came of an answer within milliseconds; after this long it is not going to."""
 
 LONGEST_REASON = 300
+ASKED_ANEW = 3
+"""So often is a question asked again whose posts were deleted: somebody may not want it there."""
+
 REMEMBERED = 1_024
 """So many ends are remembered, for those who answer late."""
 RESTARTED = (
@@ -43,7 +48,7 @@ log = logs.get("questions")
 
 
 class State(Enum):
-    """POSTING: not all of it can be read. ANSWERED: an answer is with brokerd. OVER: nothing can be answered."""
+    """POSTING: not all can be read (any more). ANSWERED: an answer is with brokerd. OVER: nothing can be answered."""
 
     POSTING = "posting"
     OPEN = "open"
@@ -53,7 +58,7 @@ class State(Enum):
 
 MOVES: Mapping[State, frozenset[State]] = {
     State.POSTING: frozenset({State.OPEN, State.OVER}),
-    State.OPEN: frozenset({State.ANSWERED, State.OVER}),
+    State.OPEN: frozenset({State.POSTING, State.ANSWERED, State.OVER}),
     State.ANSWERED: frozenset({State.OVER}),
     State.OVER: frozenset(),
 }
@@ -71,6 +76,7 @@ WITHDRAWN = Ended(
     headline="Withdrawn: it can no longer be answered here.",
     note="withdrawn: it can no longer be answered here. Where it is still open, `bxctl approvals` shows it.",
 )
+DELETED = "Closed: a post of this question, or of its thread, was deleted."
 UNTOLD = Ended(
     headline="Closed: an answer was given, and brokerd did not say what came of it.",
     note="an answer was given, and brokerd left before it said what came of it. `bxctl audit show` tells.",
@@ -109,8 +115,14 @@ class _Asked:
         self.made: Made | None = None
         self.reply: ApprovalReply | None = None
         self.ended = WITHDRAWN
+        self.deleted = 0
+        """So often were its posts deleted."""
+        self.posted = False
+        """brokerd was told that it can be read; it wants to hear that once."""
+        self.anew = False
+        """They are to be made again."""
         self.changed = threading.Event()
-        """Set when there is something for the worker: an answer, or the end."""
+        """Set when there is something for the worker: an answer, the end, a question to be asked anew."""
 
     def move(self, to: State) -> bool:
         """Move on, and say whether that may be."""
@@ -142,6 +154,9 @@ class Questions:
         self._lock = threading.Lock()
         self._table: dict[int, _Asked] = {}
         self._over: OrderedDict[int, str] = OrderedDict()  # how the latest ended: headlines, which quote nobody
+        self._deleted: deque[MattermostId] = deque(
+            maxlen=REMEMBERED
+        )  # a post may be gone before we know that it is ours
         self._stopping = threading.Event()
         self._clean = threading.Event()
         """Set when nothing of an earlier run looks answerable any more."""
@@ -228,14 +243,20 @@ class Questions:
             self._tell(made, asked.ended)
         if is_open and made is not None:
             log.info("question posted id=%d post=%s", asked.opened.id, made.question.post)
-            request.answer(ApprovalPosted(post=made.question.post), final=False)
+            if not asked.posted:
+                request.answer(ApprovalPosted(post=made.question.post), final=False)
+            asked.posted = True
+            with self._lock:
+                gone = next(filter(made.stands_on, self._deleted), None)
+            if gone is not None:
+                self.deleted(gone)
         elif request.peer_left():
             self._end(asked, WITHDRAWN)
         return is_open
 
     def _await(self, asked: _Asked, request: Request) -> None:
         """Wait for the answer and pass it on; returns too where the question ended otherwise, or we stop."""
-        while not self._gone(asked, request, self._look_ms):
+        while not self._gone(asked, request, self._look_ms) or self._asked_anew(asked, request):
             pass
         with self._lock:
             reply = asked.reply if asked.state is State.ANSWERED else None
@@ -244,6 +265,16 @@ class Questions:
             request.answer(reply, final=True)
         elif not self._stopping.is_set() and request.peer_left():
             self._end(asked, WITHDRAWN)
+
+    def _asked_anew(self, asked: _Asked, request: Request) -> bool:
+        """Ask again what was deleted; say whether there is something to wait for."""
+        with self._lock:
+            if not asked.anew or asked.state is not State.POSTING or self._stopping.is_set():
+                return False
+            asked.anew = False
+            asked.changed.clear()
+        # With its thread the turn that asked is stopped, and mostly nobody wants to know any more.
+        return self._gone(asked, request, self._look_ms) or self._posted(asked, request)
 
     def _gone(self, asked: _Asked, request: Request, milliseconds: int) -> bool:
         """Wait so long; say whether there is nothing to wait for: an answer, an end, nobody who asks, our own stop."""
@@ -262,6 +293,40 @@ class Questions:
             log.info("question closed id=%d ending=%s", message.id, message.ending.value)
             self._end(asked, ended(message))
         request.answer(ApprovalNoted(), final=True)
+
+    # -- posts that are taken away --------------------------------------------------------------
+
+    def deleted(self, post: MattermostId) -> None:
+        """A post was deleted, whosever it was: what cannot be read or answered without it is asked anew. Any thread."""
+        with self._lock:
+            if post not in self._deleted:
+                self._deleted.append(post)
+            lost = [(asked, asked.made) for asked in self._table.values() if self._is_lost(asked, post)]
+            for asked, _ in lost:
+                asked.move(State.POSTING)
+                asked.made = None
+                asked.deleted += 1
+                asked.anew = asked.deleted <= ASKED_ANEW
+        for asked, made in lost:
+            log.warning("question deleted id=%d post=%s anew=%s", asked.opened.id, post, asked.anew)
+            if made is not None:
+                self._marking.mark(made.question, DELETED)
+            if asked.anew:
+                asked.changed.set()
+
+    def _look_for(self, made: Made) -> None:
+        """Somebody answers elsewhere: it may be that its post was deleted, and that we did not hear of it."""
+
+        def look(api: Api) -> None:
+            try:
+                api.post(made.question.post)
+            except (MattermostDenied, MattermostRefused):
+                self.deleted(made.question.post)
+
+        self._marking.put(look)
+
+    def _is_lost(self, asked: _Asked, post: MattermostId) -> bool:
+        return asked.state is State.OPEN and asked.made is not None and asked.made.stands_on(post)
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -314,8 +379,11 @@ class Questions:
             if asked is not None and refusal is None:
                 asked.move(State.ANSWERED)
                 asked.reply = reply
+            made = asked.made if asked is not None else None
         if asked is None or refusal is not None:
             log.info("answer refused id=%d post=%s", command.id, incoming.id)
+            if made is not None and incoming.thread != made.thread:
+                self._look_for(made)
             return refusal
         log.info("question answered id=%d post=%s", command.id, incoming.id)
         asked.changed.set()
@@ -330,9 +398,16 @@ def _refusal(asked: _Asked | None, incoming: Incoming, number: int, over: str | 
         return f"No approval {number} is open here: it was answered, it lapsed, or there never was one."
     made = asked.made
     if made is not None and incoming.thread != made.thread:
-        return f"Approval {number} can only be answered in the thread where it was asked."
+        return (
+            f"Approval {number} can only be answered in the thread where it was asked;"
+            " at the machine, `bxctl approvals` shows it."
+        )
     if asked.state is State.ANSWERED:
         return f"Approval {number} was answered a moment ago; the first answer counts."
+    if made is None and asked.deleted:
+        return (
+            f"The post of approval {number} was deleted. `bxctl approvals` shows it, where it is not asked again here."
+        )
     if made is None or incoming.create_at < made.create_at:
         return f"You wrote that before approval {number} could be read here. Read it, and answer again."
     if not asked.opened.answerable:

@@ -53,6 +53,7 @@ class Place:
         self.store = Store.open(directory, self.clock)
         self.inbound: Inbound | None = None
         self.barriers = 0
+        self.deleted: list[MattermostId] = []
 
     def start(self) -> Inbound:
         self.inbound = Inbound(
@@ -64,6 +65,7 @@ class Place:
             clock=self.clock,
             on_accepted=self.woken.release,
             turns=self.turns,
+            on_deleted=self.deleted.append,
         )
         self.inbound.start()
         return self.inbound

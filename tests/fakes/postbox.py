@@ -93,6 +93,9 @@ class Postbox:
     def patch_post(self, id: MattermostId, *, message: str, props: Mapping[str, Any]) -> Post:  # noqa: A002
         return self._call("patch_post", lambda: self._patch(id, message, props))
 
+    def post(self, id: MattermostId) -> Post:  # noqa: A002
+        return self._call("post", lambda: self._post(id))
+
     def thread(self, root: MattermostId) -> tuple[Post, ...]:
         return self._call("thread", lambda: self._thread(root))
 
@@ -139,6 +142,12 @@ class Postbox:
                 return self.made[number]
         raise MattermostDenied("no such post", status=404)
 
+    def _post(self, id: MattermostId) -> Post:  # noqa: A002
+        for post in self.made:
+            if post.id == id and id not in self.gone:
+                return post
+        raise MattermostDenied("no such post", status=404)
+
     def _newest(self, channel: MattermostId) -> tuple[Post, ...]:
         return tuple(post for post in reversed(self.made) if post.channel == channel)
 
@@ -168,7 +177,7 @@ class Way:
         self._left = postbox.left
         self.me, self.config, self.channels, self.users = postbox.me, postbox.config, postbox.channels, postbox.users
         self.direct, self.create_post, self.patch_post = postbox.direct, postbox.create_post, postbox.patch_post
-        self.thread, self.posts = postbox.thread, postbox.posts
+        self.post, self.thread, self.posts = postbox.post, postbox.thread, postbox.posts
 
     def close(self) -> None:
         with self._lock:
