@@ -12,7 +12,6 @@ import attrs
 
 from bxcore.ids import MattermostId
 from bxcore.settings.gatewayd import GatewaydSettings
-from bxcore.timestamp import Timestamp
 from gatewayd import addressing, commands
 from gatewayd.addressing import Names
 from gatewayd.commands import Approve, Deny, Malformed
@@ -72,13 +71,16 @@ class Ignored:
 
 @attrs.frozen(kw_only=True)
 class Seen:
-    """A post and what was found out about it. `now` is the server's clock, `person`: its author is no bot's account."""
+    """A post and what was found out about it. `person`: its author is no bot's account.
+
+    `age_ms`: of a post that was missed by the server's clock, of an event since it came, whatever its post's date.
+    """
 
     post: Post
     direct: bool
     own_thread: bool
     person: bool
-    now: Timestamp
+    age_ms: int
 
 
 def is_read(channel: Channel, rules: Rules) -> bool:
@@ -124,7 +126,7 @@ def decide(seen: Seen, rules: Rules, names: Names) -> Taken | Ignored:
     if post.user not in rules.users and not _is_answer(command):
         return Ignored(why=Why.STRANGER)
     incoming = _incoming(seen, bot, Kind.MESSAGE if command is None else Kind.COMMAND)
-    if post.edit_at != 0 or seen.now - post.create_at > rules.stale_ms:
+    if post.edit_at != 0 or seen.age_ms > rules.stale_ms:
         cut = attrs.evolve(incoming, text=incoming.text[:LISTED_CHARACTERS])
         return Taken(post=cut, state=State.OLD, edited=post.edit_at != 0)
     if command is None and not _words(post, bot):

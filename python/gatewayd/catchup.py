@@ -2,7 +2,8 @@
 
 Not with `since=`, which leaves posts out (docs/mattermost.md). Posts that are fresh are kept until their channel is
 read, since they are acted upon oldest first; older ones, which are at most listed, are handed on page by page, so that
-a month's backlog takes no memory. Threads: one. Reads: the server, and the marks in the store.
+a month's backlog takes no memory. How old a post is, the server's clock says, which dated it, and never ours.
+Threads: one. Reads: the server, and the marks in the store.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,20 +14,28 @@ import attrs
 from bxcore import logs
 from bxcore.ids import MattermostId
 from bxcore.timestamp import Timestamp
-from gatewayd.faults import MattermostDenied, MattermostRefused
+from gatewayd.faults import MattermostDenied, MattermostRefused, MattermostUnclear
 from gatewayd.posts import Channel, Post
 
 log = logs.get("catchup")
 
 PAGE = 200
 SAME_MOST = 3
-"""So often may a page hold nothing new, since as many posts were made meanwhile; then the server repeats itself."""
+"""So often may a page reach no further back, since as many posts were made meanwhile; then it never will."""
+PAGES_MOST = 1_000
+"""Of one channel: what lies further back is left out, and logged."""
+NONE_MOST = 3
+"""So often is it asked again where it says that the bot is in no channel, although it was in some."""
 BATCH = 256
 """Posts handed on at a time, hence the most that one transaction takes."""
 
 
 class Reader(Protocol):
     """The calls that are made."""
+
+    def now(self) -> Timestamp:
+        """Return the time at the server, by its last answer."""
+        ...
 
     def channels(self) -> tuple[Channel, ...]: ...
     def channel(self, channel: MattermostId, /) -> Channel: ...
@@ -35,6 +44,10 @@ class Reader(Protocol):
 
 class Marks(Protocol):
     """How far each channel was read, and where all began; gatewayd.store."""
+
+    def server_time(self, now: Timestamp, /) -> None:
+        """Put what follows right by the server's clock."""
+        ...
 
     def marks(self) -> Mapping[MattermostId, Timestamp]: ...
     def began(self) -> Timestamp: ...
@@ -51,11 +64,11 @@ class Read:
 
 @attrs.frozen(kw_only=True)
 class Wanted:
-    """What is worth reading: `channel` and `post` are cheap. Posts from before `fresh_from` are not acted upon."""
+    """What is worth reading: `channel` and `post` are cheap. Posts older than `stale_ms` are not acted upon."""
 
     channel: Callable[[Channel], bool]
     post: Callable[[Channel, Post], bool]
-    fresh_from: Timestamp
+    stale_ms: int
     overlap_ms: int
 
 
@@ -69,8 +82,11 @@ class CatchUp:
         """Channels that took several pages, and where they were begun: a post that is deleted while they are read
         moves the others up, past the border between two pages."""
         self._wanted = wanted
-        self._marks = marks.marks()
-        self._began = marks.began()
+        self._kept = marks
+        self._marks: Mapping[MattermostId, Timestamp] = {}
+        self._began = self._fresh_from = 0
+        self._begun = False
+        self._none = 0
         self._finished: set[MattermostId] = set()
 
     def run(self, reader: Reader, only: MattermostId | None = None) -> Iterator[Read]:
@@ -79,6 +95,10 @@ class CatchUp:
         A channel that may not be read is left out. `only`: one channel instead of all.
         """
         channels = reader.channels() if only is None else self._one(reader, only)
+        if not self._begun:  # by now the server has said what time it is
+            self._begin(reader.now())
+        if only is None and not channels:
+            self._doubt()
         open_ones = [channel for channel in channels if channel.delete_at == 0]
         yield from self._skipped([channel for channel in open_ones if not self._wanted.channel(channel)])
         for channel in open_ones:
@@ -89,6 +109,18 @@ class CatchUp:
             except (MattermostDenied, MattermostRefused) as error:
                 log.warning("channel left out channel=%s code=%s status=%d", channel.id, error.code, error.status)
             self._finished.add(channel.id)
+
+    def _begin(self, now: Timestamp) -> None:
+        self._kept.server_time(now)
+        self._marks, self._began = self._kept.marks(), self._kept.began()
+        self._fresh_from = now - self._wanted.stale_ms
+        self._begun = True
+
+    def _doubt(self) -> None:
+        """A bot keeps its direct channels, so none at all is hardly the truth where there were some."""
+        self._none += 1
+        if self._marks and self._none < NONE_MOST:
+            raise MattermostUnclear("the server says that the bot is in no channel, and it was in some")
 
     def _one(self, reader: Reader, channel: MattermostId) -> tuple[Channel, ...]:
         try:
@@ -122,8 +154,8 @@ class CatchUp:
                 self.paged[channel.id] = floor
             newest = max(newest, *(post.create_at for post in page))
             wanted = [post for post in page if self._wanted.post(channel, post)]
-            fresh.update({post.id: post for post in wanted if post.create_at >= self._wanted.fresh_from})
-            older = [post for post in wanted if post.create_at < self._wanted.fresh_from]
+            fresh.update({post.id: post for post in wanted if post.create_at >= self._fresh_from})
+            older = [post for post in wanted if post.create_at < self._fresh_from]
             if older:
                 yield Read(channel=channel, posts=_in_order(older), marks={})
         posts = _in_order(fresh.values())
@@ -135,20 +167,23 @@ class CatchUp:
 
 def _pages(reader: Reader, channel: Channel, floor: int) -> Iterator[tuple[Post, ...]]:
     """Yield what is not below `floor`, page by page. A short page is not the last one: a server may leave posts out."""
-    before: frozenset[MattermostId] = frozenset()
+    reached: int | None = None
     same = 0
-    for number in range(1_000_000):
+    for number in range(PAGES_MOST):
         page = reader.posts(channel.id, page=number, per_page=PAGE)
-        ids = frozenset(post.id for post in page)
-        same = same + 1 if ids <= before else 0
-        if not page or same == SAME_MOST:
+        if not page:
             return
         above = tuple(post for post in page if post.create_at >= floor)
         if above:
             yield above
         if len(above) < len(page):
             return
-        before = ids
+        oldest = page[-1].create_at
+        same = same + 1 if reached is not None and oldest >= reached else 0
+        if same == SAME_MOST:
+            return
+        reached = oldest if reached is None else min(reached, oldest)
+    log.warning("too much was missed, older posts are left out channel=%s pages=%d", channel.id, PAGES_MOST)
 
 
 def _in_order(posts: Iterable[Post]) -> tuple[Post, ...]:

@@ -19,7 +19,7 @@ from bxcore.errors import StateError
 from bxcore.ids import MattermostId, SessionId
 from bxcore.settings.gatewayd import GatewaydSettings
 from bxcore.timestamp import DAY_MS, Timestamp
-from gatewayd import admission, answerhint, oldposts
+from gatewayd import admission, answerhint, oldposts, servertime
 from gatewayd.admission import Ignored, Rules, Seen, Why
 from gatewayd.backoff import Backoff
 from gatewayd.catchup import CatchUp, Wanted
@@ -211,6 +211,7 @@ class Inbound:
         """Read what was missed. After a fault the next call goes on where this one ended."""
         self._condition.reading(missed=True)
         if self._catching is None:
+            self._save_marks()  # before they are put right by the server's clock
             self._accounts.forget()
             self._catching = self._catching_up()
         try:
@@ -230,7 +231,7 @@ class Inbound:
         wanted = Wanted(
             channel=lambda channel: admission.is_read(channel, self._rules),
             post=self._is_wanted,
-            fresh_from=Timestamp(max(0, now - self._limits.stale_ms)),
+            stale_ms=self._limits.stale_ms,
             overlap_ms=self._limits.overlap_ms,
         )
         return CatchUp(self._store, wanted, again)
@@ -269,7 +270,7 @@ class Inbound:
         """Decide upon posts, in order, and take over what is for us together with the marks that this moves."""
         taken = self._decided(posts)
         # A post that is dated in the future must not have us skip what is dated in between.
-        latest = self._server().now()
+        latest = Timestamp(self._server().now() + servertime.PRECISION_MS)
         for channel, mark in marks.items():
             self._unsaved[channel] = max(min(mark, latest), self._unsaved.get(channel, Timestamp(0)))
         if not taken:
@@ -318,9 +319,7 @@ class Inbound:
             log.exception("post left out post=%s code=internal", post.id)
             return None
 
-    def decide(
-        self, post: Post, *, direct: bool, age_ms: int, begun: Collection[MattermostId] = ()
-    ) -> Taken | Ignored:
+    def decide(self, post: Post, *, direct: bool, age_ms: int, begun: Collection[MattermostId] = ()) -> Taken | Ignored:
         """Return what becomes of a post. `begun`: threads that are ours by a post decided upon just before.
 
         Raises MattermostFault where the server has to be asked and does not say, StateError.

@@ -26,10 +26,11 @@ class Opened:
 
 @attrs.frozen(kw_only=True)
 class Posted:
-    """A post was made, by anybody, the bot included."""
+    """A post was made, by anybody, the bot included. `came_ms`: when the event came, by our monotonic clock."""
 
     post: Post
     channel_type: ChannelType | None
+    came_ms: int | None = None
 
 
 @attrs.frozen(kw_only=True)

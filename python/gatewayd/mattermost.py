@@ -18,10 +18,12 @@ from bxcore.deadline import Clock, SystemClock
 from bxcore.ids import MattermostId
 from bxcore.secrets import Secret
 from bxcore.settings import gatewayd as settings_file
+from bxcore.timestamp import Timestamp
 from gatewayd import httpstatus, posts, serverjson
 from gatewayd.faults import MattermostFault, MattermostRefused, MattermostUnclear, TokenRefused
 from gatewayd.posts import Account, Channel, NotOurs, Post
 from gatewayd.resthttp import Answer, RestHttp
+from gatewayd.servertime import ServerTime
 
 log = logs.get("mattermost")
 T = TypeVar("T")
@@ -60,13 +62,19 @@ class Mattermost:
         *,
         on_token_refused: Callable[[], None] = lambda: None,
     ) -> None:
-        self._http = RestHttp(settings, token, clock or SystemClock())
+        clock = clock or SystemClock()
+        self._http = RestHttp(settings, token, clock)
+        self._time = ServerTime(clock)
         self._on_token_refused = on_token_refused
         self._most_pause_ms = settings.retry_most_ms
 
     def close(self) -> None:
         """End the connection, and with MattermostAway every call that is under way or still to come. Any thread."""
         self._http.close()
+
+    def now(self) -> Timestamp:
+        """Return the time at the server, by its last answer; ours, before the first one."""
+        return self._time.now()
 
     # -- accounts and the server ----------------------------------------------------------------
 
@@ -185,7 +193,8 @@ class Mattermost:
     def _ask(self, method: str, target: str, body: bytes | None = None, *, fixed: bool) -> Answer:
         """Return an answer that is a success. `fixed`: the target names nothing that could have gone."""
         answer = self._http.ask(method, target, body)
-        if 200 <= answer.status < 300:
+        if 200 <= answer.status < 300:  # else it may be another program's, and its clock's
+            self._time.answered(answer.headers.get("date"))
             return answer
         error = _error(answer.body)
         fault = httpstatus.fault(

@@ -29,6 +29,7 @@ from gatewayd.entries import (
     Unsent,
 )
 from gatewayd.queuefile import Connect, QueueFile
+from gatewayd.queuetimes import QueueTimes
 
 KEPT_MS = 30 * DAY_MS
 """So long is remembered at least that a post was handled."""
@@ -44,13 +45,14 @@ class Store:
     def __init__(self, file: QueueFile, clock: Clock) -> None:
         self._file = file
         self._clock = clock
+        self._times = QueueTimes(file, clock)
 
     @classmethod
     def open(cls, directory: Path, clock: Clock, connect: Connect = sqlite3.connect) -> "Store":
         """Open or make the queue in a directory that exists. Raises StateInUse, StateUnreadable, StateUnwritable."""
         store = cls(QueueFile.open(directory, connect), clock)
         try:
-            store._begin()
+            store._times.open()
         except BaseException:
             store.close()
             raise
@@ -158,9 +160,12 @@ class Store:
         return {MattermostId(channel): Timestamp(at) for channel, at in rows}
 
     def began(self) -> Timestamp:
-        """Return when this queue was first opened: posts from before belong to nobody."""
-        row = self._one("SELECT value FROM kept WHERE name = 'began'")
-        return Timestamp(int(row[0])) if row else Timestamp(0)
+        """Return when this queue was first opened, by the server's clock if it is known: what is older is nobody's."""
+        return self._times.began()
+
+    def server_time(self, now: Timestamp) -> None:
+        """The server's clock says `now`: put right what is kept by it; see gatewayd.queuetimes."""
+        self._times.server_time(now, again_ms=KEPT_MS)
 
     # -- saying ---------------------------------------------------------------------------------
 
@@ -439,11 +444,6 @@ class Store:
             " VALUES (?, ?, ?, ?, 'waiting', ?)",
             [(post.key, post.channel, post.root, post.message, now) for post in outgoing],
         )
-
-    def _begin(self) -> None:
-        with self._file.writing() as database:
-            now = str(self._clock.now_ms())
-            database.execute("INSERT OR IGNORE INTO kept VALUES ('began', ?)", (now,))
 
     def _one(self, statement: str, *values: object) -> tuple[Any, ...] | None:
         rows = self._file.read(statement, *values)

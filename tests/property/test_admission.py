@@ -78,7 +78,7 @@ RULES = st.builds(
 
 
 def decide(post: Post, rules: Rules, **found: Any) -> Taken | None:
-    decided = admission.decide(Seen(post=post, now=Timestamp(BEGIN), **found), rules, Names())
+    decided = admission.decide(Seen(post=post, age_ms=BEGIN - post.create_at, **found), rules, Names())
     return decided if isinstance(decided, Taken) else None
 
 
@@ -129,7 +129,7 @@ class Gateway:
     def answers(self, post: Post, bots: Collection[MattermostId]) -> list[str]:
         """Return what it posts because of a post: its answer, or a sentence."""
         own = post.thread in self.threads
-        seen = Seen(post=post, direct=False, own_thread=own, person=post.user not in bots, now=post.create_at)
+        seen = Seen(post=post, direct=False, own_thread=own, person=post.user not in bots, age_ms=0)
         taken = admission.decide(seen, self.rules, Names())
         if not isinstance(taken, Taken):
             return []

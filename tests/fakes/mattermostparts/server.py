@@ -200,7 +200,8 @@ class _Handler(BaseHTTPRequestHandler):
             headers.append(("Content-Type", "application/json"))
         reason = HTTPStatus(answer.status).phrase
         lines = [f"HTTP/1.1 {answer.status} {reason}", *(f"{name}: {value}" for name, value in headers)]
-        lines.append(f"Content-Length: {len(body)}")
+        date = self.date_time_string(self.server.world.now() // 1_000)  # by the clock that dates posts, too
+        lines += [f"Date: {date}", f"Content-Length: {len(body)}"]
         self.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
 
     # --- the WebSocket ---

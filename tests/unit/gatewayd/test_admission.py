@@ -42,12 +42,12 @@ def decided(
     direct: bool = True,
     own_thread: bool = False,
     person: bool = True,
-    now: int = BEGIN,
+    age_ms: int = 0,
     rules: Rules = RULES,
     **fields: Any,
 ) -> Taken | Ignored:
     fields.setdefault("channel", DIRECT if direct else TOWN)
-    seen = Seen(post=post(**fields), direct=direct, own_thread=own_thread, person=person, now=Timestamp(now))
+    seen = Seen(post=post(**fields), direct=direct, own_thread=own_thread, person=person, age_ms=age_ms)
     return admission.decide(seen, rules, Names())
 
 
@@ -211,13 +211,13 @@ def test_a_post_that_says_nothing_is_answered_and_not_said(message: str, files: 
 
 def test_an_old_post_is_listed_whatever_it_says() -> None:
     for text in ("hello", "!approve 7", "!stop", ""):
-        assert taken(message=text, now=BEGIN + HOUR_MS).state is not State.OLD
-        found = taken(message=text, now=BEGIN + HOUR_MS + 1)
+        assert taken(message=text, age_ms=HOUR_MS).state is not State.OLD
+        found = taken(message=text, age_ms=HOUR_MS + 1)
         assert (found.state, found.edited, found.outgoing) == (State.OLD, False, ())
 
 
 def test_of_an_old_post_only_the_beginning_is_kept() -> None:
-    assert len(taken(message="x" * 16_383, now=BEGIN + HOUR_MS + 1).post.text) == admission.LISTED_CHARACTERS
+    assert len(taken(message="x" * 16_383, age_ms=HOUR_MS + 1).post.text) == admission.LISTED_CHARACTERS
 
 
 def test_a_post_that_was_edited_before_it_was_seen_is_listed() -> None:
@@ -226,7 +226,7 @@ def test_a_post_that_was_edited_before_it_was_seen_is_listed() -> None:
 
 
 def test_a_post_from_the_future_is_not_old() -> None:
-    assert taken(now=0).state is State.WAITING
+    assert taken(age_ms=-HOUR_MS).state is State.WAITING
 
 
 @pytest.mark.parametrize(

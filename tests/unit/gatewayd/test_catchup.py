@@ -7,11 +7,14 @@ import pytest
 
 from bxcore.ids import MattermostId
 from bxcore.timestamp import Timestamp
-from gatewayd.catchup import BATCH, PAGE, SAME_MOST, CatchUp, Read, Wanted
-from gatewayd.faults import MattermostAway, MattermostDenied, MattermostFault, MattermostRefused
+from gatewayd import catchup
+from gatewayd.catchup import BATCH, NONE_MOST, PAGE, SAME_MOST, CatchUp, Read, Wanted
+from gatewayd.faults import MattermostAway, MattermostDenied, MattermostFault, MattermostRefused, MattermostUnclear
 from gatewayd.posts import Channel, ChannelType, Post
 from tests.fakes.clocks import BEGIN
 from tests.fakes.queued import DIRECT, TOWN, an_id, channel, post
+
+NOW = Timestamp(BEGIN + 86_400_000)
 
 
 class Marks:
@@ -20,9 +23,13 @@ class Marks:
     def __init__(self, marks: Mapping[MattermostId, int] | None = None, began: int = BEGIN) -> None:
         self._marks = {id_: Timestamp(at) for id_, at in (marks or {}).items()}
         self._began = Timestamp(began)
+        self.told: Timestamp | None = None
 
     def marks(self) -> Mapping[MattermostId, Timestamp]:
         return self._marks
+
+    def server_time(self, now: Timestamp, /) -> None:
+        self.told = now
 
     def began(self) -> Timestamp:
         return self._began
@@ -35,6 +42,9 @@ class Reader:
         self.said = {channel: list(said) for channel, said in posts.items()}
         self.asked: list[tuple[MattermostId, int]] = []
         self.before: Callable[[MattermostId, int], None] = lambda channel, page: None
+
+    def now(self) -> Timestamp:
+        return NOW
 
     def channels(self) -> tuple[Channel, ...]:
         return tuple(self.said)
@@ -65,7 +75,7 @@ def catching(marks: Marks, *, fresh_from: int = 0, overlap_ms: int = 0) -> Catch
     wanted = Wanted(
         channel=lambda channel: channel.type is ChannelType.DIRECT,
         post=lambda channel, post: post.message != "noise",
-        fresh_from=Timestamp(fresh_from),
+        stale_ms=NOW - fresh_from,
         overlap_ms=overlap_ms,
     )
     return CatchUp(marks, wanted)
@@ -162,6 +172,65 @@ def test_posts_that_come_while_it_is_read_lose_nothing() -> None:
     reads = list(catching(Marks()).run(reader))
     assert set(ids(reads)) >= {post.id for post in said}
     assert len(ids(reads)) == len(set(ids(reads)))
+
+
+def test_what_is_fresh_is_judged_by_the_clock_that_the_server_has_once_it_has_answered() -> None:
+    said = many(10)
+
+    class Waits(Reader):
+        """Its clock is known with its first answer."""
+
+        time = Timestamp(BEGIN - 86_400_000)
+
+        def now(self) -> Timestamp:
+            return self.time
+
+        def channels(self) -> tuple[Channel, ...]:
+            self.time = Timestamp(BEGIN + 9_000)
+            return super().channels()
+
+    marks = Marks()
+    wanted = Wanted(channel=lambda _: True, post=lambda *_: True, stale_ms=5_000, overlap_ms=0)
+    reads = list(CatchUp(marks, wanted).run(Waits({a_channel(last=said): said})))
+    assert [[post.id for post in read.posts] for read in reads] == [
+        [post.id for post in said[:4]],
+        [post.id for post in said[4:]],
+    ]
+    assert marks.told == BEGIN + 9_000
+
+
+def test_no_channel_at_all_where_there_were_some_is_believed_the_third_time() -> None:
+    reader, it = Reader({}), catching(Marks({DIRECT: BEGIN}))
+    for _ in range(NONE_MOST - 1):
+        with pytest.raises(MattermostUnclear):
+            list(it.run(reader))
+    assert list(it.run(reader)) == []
+    assert list(catching(Marks()).run(reader)) == []
+
+
+def test_a_server_that_has_ever_more_posts_of_one_time_comes_to_an_end() -> None:
+    class Endless(Reader):
+        def posts(self, channel: MattermostId, /, *, page: int, per_page: int = PAGE) -> tuple[Post, ...]:
+            self.asked.append((channel, page))
+            return tuple(post("post", page * PAGE + number) for number in range(PAGE))
+
+    reader = Endless({a_channel(): []})
+    list(catching(Marks()).run(reader))
+    assert len(reader.asked) == 1 + SAME_MOST
+
+
+def test_of_a_channel_without_end_the_newest_pages_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catchup, "PAGES_MOST", 4)
+
+    class Endless(Reader):
+        def posts(self, channel: MattermostId, /, *, page: int, per_page: int = PAGE) -> tuple[Post, ...]:
+            self.asked.append((channel, page))
+            return tuple(post("post", page * PAGE + number, after_ms=10**6 - page) for number in range(PAGE))
+
+    reader = Endless({a_channel(): []})
+    reads = list(catching(Marks()).run(reader))
+    assert (len(reader.asked), len(ids(reads))) == (4, 4 * PAGE)
+    assert reads[-1].marks == {DIRECT: BEGIN + 10**6}
 
 
 def test_posts_of_one_millisecond_over_a_page_border_all_come() -> None:
@@ -262,7 +331,7 @@ def test_a_post_that_is_deleted_between_two_pages_hides_another_until_the_channe
     missed = {post.id for post in said} - set(ids(list(it.run(reader))))
     assert missed == {said[PAGE - 1].id}
     assert it.paged == {DIRECT: BEGIN}
-    wanted = Wanted(channel=lambda _: True, post=lambda *_: True, fresh_from=Timestamp(0), overlap_ms=0)
+    wanted = Wanted(channel=lambda _: True, post=lambda *_: True, stale_ms=NOW, overlap_ms=0)
     again = CatchUp(Marks({DIRECT: said[-1].create_at}), wanted, it.paged)
     assert missed <= set(ids(list(again.run(reader, DIRECT))))
 

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from bxcore.ids import MattermostId
+from bxcore.settings import gatewayd as settings_file
 from gatewayd import posts
 from gatewayd.condition import Part
 from gatewayd.entries import Incoming, Kind, State, session_of
 from gatewayd.items import ChannelGone, ChannelJoined, Deleted, Edited, Posted
 from gatewayd.posts import ChannelType, Post
+from gatewayd.servertime import PRECISION_MS
 from gatewayd.store import Store
-from tests.fakes.inboundplace import GAP, Place, until
+from tests.fakes.inboundplace import GAP, HOUR_MS, Place, until
 from tests.fakes.mattermost import Mattermost as Server
 
 
@@ -58,6 +60,28 @@ def test_the_same_event_twice_is_one_post(here: Place) -> None:
     here.put(said)
     here.handled()
     assert here.texts() == ["hello"]
+
+
+@pytest.mark.parametrize("hours", [-9_000, -2, 2, 9_000])
+def test_an_event_is_new_whatever_date_its_post_has_and_says_nothing_of_others(here: Place, hours: int) -> None:
+    odd = here.say("odd", at=here.server.now() + hours * HOUR_MS)
+    here.put(odd, here.say("next"))
+    here.put(GAP)
+    here.handled()
+    assert sorted(here.texts()) == ["next", "odd"]
+    assert here.said() == []
+    here.stop()
+    assert here.store.marks()[here.direct] <= here.server.now() + PRECISION_MS
+
+
+def test_an_event_that_had_to_wait_too_long_is_listed(here: Place) -> None:
+    here.close()
+    here.store, here.limits = Store.open(here.directory, here.clock), settings_file.Limits(stale_ms=1)
+    here.server.fail("POST", "/users/ids", status=500, times=1)
+    here.start()
+    here.put(here.say("hello"))
+    until(here.said)
+    assert here.texts() == []
 
 
 def test_a_post_that_was_answered_is_not_accepted_again_after_a_restart(here: Place) -> None:
