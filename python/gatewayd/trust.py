@@ -37,7 +37,7 @@ def _of_the_host() -> ssl.SSLContext:
     """As ssl.create_default_context, which would write the keys of all connections where SSLKEYLOGFILE says."""
     paths = ssl.get_default_verify_paths()
     store = Path(os.environ.get(paths.openssl_cafile_env, paths.openssl_cafile))
-    if _is_no_file(store):  # a pipe is read until somebody writes, and a device for ever
+    if store != Path(os.devnull) and _is_no_file(store):  # a pipe is read until somebody writes, and a device for ever
         raise CaFileUnfit(f"{paths.openssl_cafile_env}: {store} is not a regular file")
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which verifies the chain and the name
     made.load_default_certs(ssl.Purpose.SERVER_AUTH)

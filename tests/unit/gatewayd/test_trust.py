@@ -77,6 +77,17 @@ def test_it_verifies_as_python_does_by_default() -> None:
     assert made.get_ciphers() == usual.get_ciphers()
 
 
+def test_a_host_may_believe_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that `ca_file` alone counts."""
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    trust.context.cache_clear()
+    try:
+        assert names(trust.context(CA_FILE)) == {"((('commonName', 'Boxmaker test authority'),),)"}
+    finally:
+        trust.context.cache_clear()
+
+
 def test_a_store_of_the_host_that_is_no_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_pipe(tmp_path / "store")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "store"))
