@@ -3,6 +3,7 @@
 Threads: one, inbound's. Remembered in memory and bounded; `forget` empties it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Protocol
@@ -10,13 +11,14 @@ from typing import Protocol
 from bxcore import logs
 from bxcore.deadline import Clock
 from bxcore.ids import MattermostId
-from gatewayd.faults import MattermostDenied, MattermostRefused
+from gatewayd.faults import MattermostDenied, MattermostRefused, MattermostUnclear
 from gatewayd.posts import Account
 
 log = logs.get("names")
 
 KEPT_MS = 600_000
 """A name that was given to somebody is seen after so long."""
+LEFT_OUT_MOST = 3
 _KEPT_MOST = 4_096
 _ASKED_MOST = 100
 """Names in one request."""
@@ -80,18 +82,42 @@ class Accounts:
     def __init__(self, ask: Callable[[], Users]) -> None:
         self._ask = ask
         self._people: dict[MattermostId, bool] = {}
+        self._fresh: set[MattermostId] = set()
+        self._left_out: Counter[MattermostId] = Counter()
 
     def is_person(self, user: MattermostId, others: Collection[MattermostId] = ()) -> bool:
-        """Say whether `user` exists and is no bot. `others` are asked about along with it. Raises MattermostFault."""
-        if user not in self._people:
-            if len(self._people) > _KEPT_MOST:
-                self._people.clear()
-            asked = [user, *(other for other in others if other != user and other not in self._people)]
-            found = self._ask().users(asked)
-            self._people.update(dict.fromkeys(asked, False))
-            self._people.update({account.id: not account.is_bot for account in found})
-        return self._people[user]
+        """Say whether `user` exists and is no bot. `others` are asked about along with it.
+
+        Raises MattermostFault; also where the answer leaves out a user, whose post we hold after all. Who is left out
+        LEFT_OUT_MOST times is no person, and is asked about again with the next post.
+        """
+        if user not in self._fresh:
+            self._look_up(user, others)
+        return self._people.get(user, False)
+
+    def known(self, user: MattermostId) -> bool | None:
+        """Say the same of old, without asking; None where it never was known."""
+        return self._people.get(user)
 
     def forget(self) -> None:
         """Ask again: after a gap accounts may have changed."""
-        self._people.clear()
+        self._fresh.clear()
+        self._left_out.clear()
+
+    def _look_up(self, user: MattermostId, others: Collection[MattermostId]) -> None:
+        asked = [user, *(other for other in others if other != user and other not in self._fresh)]
+        found = {account.id: not account.is_bot for account in self._ask().users(asked)}
+        if max(len(self._people), len(self._left_out)) > _KEPT_MOST:
+            for kept in (self._people, self._fresh, self._left_out):
+                kept.clear()
+        self._people.update(found)
+        self._fresh.update(found)
+        if user in found:
+            self._left_out.pop(user, None)
+            return
+        self._people.pop(user, None)
+        self._left_out[user] += 1
+        if self._left_out[user] < LEFT_OUT_MOST:
+            raise MattermostUnclear(f"the server does not say who {user} is, of whom it has a post")
+        if self._left_out[user] == LEFT_OUT_MOST:
+            log.warning("not heard, the server does not say who it is user=%s code=mattermost_unclear", user)

@@ -76,6 +76,13 @@ def test_a_server_whose_clock_is_put_right_is_heard(place: Place) -> None:
         assert answered(place, in_a_gap(place, "in another"))
 
 
+def test_an_empty_list_of_users_does_not_make_it_deaf(place: Place) -> None:
+    place.server.fail("POST", "/users/ids$", status=200, body="[]", times=2)  # the start's, and the first post's
+    with place.loopd(), place.connected():
+        assert answered(place, say(place, "one"))
+        assert answered(place, say(place, "two"))
+
+
 def test_what_was_written_before_the_server_was_first_there_is_heard_whatever_its_clock(place: Place) -> None:
     place.server.advance(-2 * HOUR_MS)
     place.server.down()

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from bxcore.ids import MattermostId
-from gatewayd.faults import MattermostAway, MattermostDenied, MattermostFault, MattermostRefused
-from gatewayd.names import KEPT_MS, Accounts, KnownNames
+from gatewayd.faults import MattermostAway, MattermostDenied, MattermostFault, MattermostRefused, MattermostUnclear
+from gatewayd.names import KEPT_MS, LEFT_OUT_MOST, Accounts, KnownNames
 from gatewayd.posts import Account
 from tests.fakes.clocks import HandClock
 from tests.fakes.queued import BOT, OTHER, OWNER, STRANGER, account
@@ -90,11 +90,44 @@ def test_where_the_server_is_away_nothing_is_decided(names: KnownNames, server: 
 
 def test_a_person_exists_and_is_no_bot(server: Server) -> None:
     accounts = Accounts(lambda: server)
-    everybody = [OWNER, BOT, STRANGER]
-    assert [accounts.is_person(user, everybody) for user in everybody] == [True, False, False]
+    everybody = [OWNER, BOT]
+    assert [accounts.is_person(user, everybody) for user in everybody] == [True, False]
     assert len(server.asked) == 1
     assert accounts.is_person(OTHER)
     assert len(server.asked) == 2
+
+
+def test_who_is_left_out_of_an_answer_is_asked_about_again_before_nobody_hears_it(server: Server) -> None:
+    accounts, known = Accounts(lambda: server), server.accounts
+    server.accounts = ()
+    for _ in range(LEFT_OUT_MOST - 1):
+        with pytest.raises(MattermostUnclear):
+            accounts.is_person(OWNER, [OTHER])
+    server.accounts = known
+    assert accounts.is_person(OWNER, [OTHER])
+    assert accounts.is_person(OTHER)
+
+
+def test_who_is_left_out_each_time_is_no_person_and_not_for_ever(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    accounts = Accounts(lambda: server)
+    for _ in range(LEFT_OUT_MOST - 1):
+        with pytest.raises(MattermostUnclear):
+            accounts.is_person(STRANGER)
+    assert [accounts.is_person(STRANGER) for _ in range(5)] == [False] * 5
+    assert len([record for record in caplog.records if "who it is" in record.message]) == 1
+    server.accounts = (account(STRANGER, "carol"),)
+    assert accounts.is_person(STRANGER)
+
+
+def test_what_was_known_before_a_gap_can_be_had_without_asking(server: Server) -> None:
+    accounts = Accounts(lambda: server)
+    assert accounts.known(OWNER) is None
+    accounts.is_person(OWNER, [BOT])
+    accounts.forget()
+    assert [accounts.known(user) for user in (OWNER, BOT, STRANGER)] == [True, False, None]
+    assert len(server.asked) == 1
 
 
 def test_who_became_a_bot_is_seen_after_a_gap(server: Server) -> None:
