@@ -8,6 +8,7 @@ connection under one lock, never held while calling out.
 import fcntl
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ from bxcore.files import StateInUse, StateUnreadable, StateUnwritable
 
 FILE = "queue.sqlite"
 LOCK = ".gatewayd.lock"
+_BESIDE = ("-wal", "-shm", "-journal")
+_FILLED = b"1"
+"""What the lock holds once there is a queue."""
 
 Connect = Callable[..., sqlite3.Connection]
 """sqlite3.connect, or what a test has in its place."""
@@ -79,7 +83,10 @@ class QueueFile:
         """Open or make the file in a directory that exists. Raises StateInUse, StateUnreadable, StateUnwritable."""
         lock_fd = _locked(directory / LOCK)
         try:
-            return cls(_connected(directory / FILE, connect), lock_fd)
+            _check(directory / FILE, lock_fd)
+            opened = cls(_connected(directory / FILE, connect), lock_fd)
+            _mark_filled(lock_fd)
+            return opened
         except BaseException:
             os.close(lock_fd)
             raise
@@ -150,6 +157,33 @@ def _locked(path: Path) -> int:
             raise StateInUse(f"{path}: another gatewayd has this queue open") from None
         raise StateUnwritable(f"{path}: {error.strerror}") from None
     return fd
+
+
+def _check(path: Path, lock_fd: int) -> None:
+    """Raise StateUnreadable unless the file, and what SQLite keeps beside it, is ours alone, or not there yet."""
+    for name in (path, *(path.with_name(f"{path.name}{end}") for end in _BESIDE)):
+        try:
+            found = name.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StateUnreadable(f"{name}: {error.strerror}") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise StateUnreadable(f"{name}: must be a file itself, not a link to one or anything else")
+        if found.st_uid != os.geteuid():
+            raise StateUnreadable(f"{name}: owner is uid {found.st_uid}, must be uid {os.geteuid()}")
+        if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise StateUnreadable(f"{name}: mode is {stat.S_IMODE(found.st_mode):04o}, must be 0600")
+        if name == path and found.st_size == 0 and os.pread(lock_fd, 1, 0):
+            raise StateUnreadable(f"{name}: damaged: it was filled, and is empty")
+
+
+def _mark_filled(lock_fd: int) -> None:
+    """From now on an empty file is one that lost what it held. Nothing is lost where this note is."""
+    try:
+        os.pwrite(lock_fd, _FILLED, 0)
+    except OSError:
+        pass  # the disk is full
 
 
 def _connected(path: Path, connect: Connect) -> sqlite3.Connection:

@@ -51,6 +51,7 @@ class Place:
         self.limits = settings_file.Limits()
         self.woken = threading.Semaphore(0)
         self.store = Store.open(directory, self.clock)
+        self.store.server_time(Timestamp(server.now()))  # as if connected before: `say` moves the server's clock
         self.inbound: Inbound | None = None
         self.barriers = 0
         self.deleted: list[MattermostId] = []

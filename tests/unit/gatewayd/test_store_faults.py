@@ -105,6 +105,7 @@ def test_a_file_that_is_no_queue_is_refused_and_an_empty_one_is_a_new_one(
     tmp_path: Path, clock: HandClock, content: bytes
 ) -> None:
     (tmp_path / queuefile.FILE).write_bytes(content)
+    (tmp_path / queuefile.FILE).chmod(0o600)
     if content:
         with pytest.raises(StateUnreadable):
             Store.open(tmp_path, clock)
@@ -130,6 +131,55 @@ def test_a_directory_in_the_place_of_a_file_is_refused(tmp_path: Path, clock: Ha
     (tmp_path / place).mkdir()
     with pytest.raises((StateUnreadable, StateUnwritable)):
         Store.open(tmp_path, clock)
+
+
+def _linked(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def _piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+SPOILT: dict[str, Callable[[Path], None]] = {
+    "a link": _linked,
+    "a pipe": _piped,
+    "open to others": lambda path: path.chmod(0o640),
+    "emptied": lambda path: os.truncate(path, 0),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_queue_that_is_not_as_it_was_made_is_refused(tmp_path: Path, clock: HandClock, how: str) -> None:
+    Store.open(tmp_path, clock).close()
+    SPOILT[how](tmp_path / queuefile.FILE)
+    with pytest.raises(StateUnreadable, match=queuefile.FILE):
+        Store.open(tmp_path, clock)
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm", "-journal"])
+def test_nothing_but_files_is_opened_beside_it(tmp_path: Path, clock: HandClock, end: str) -> None:
+    Store.open(tmp_path, clock).close()
+    os.mkfifo(tmp_path / f"{queuefile.FILE}{end}", 0o600)
+    with pytest.raises(StateUnreadable, match=end):
+        Store.open(tmp_path, clock)
+
+
+def test_a_queue_of_somebody_else_is_refused(tmp_path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store.open(tmp_path, clock).close()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(StateUnreadable, match="owner"):
+        Store.open(tmp_path, clock)
+
+
+def test_a_queue_that_was_moved_away_begins_anew(tmp_path: Path, clock: HandClock) -> None:
+    """Also where the start before this one was killed as soon as the file was there."""
+    (tmp_path / queuefile.FILE).touch(0o600)
+    Store.open(tmp_path, clock).close()
+    (tmp_path / queuefile.FILE).unlink()
+    Store.open(tmp_path, clock).close()
 
 
 def test_the_lock_is_not_taken_through_a_link(tmp_path: Path, clock: HandClock) -> None:
