@@ -26,8 +26,9 @@ CHAT := $(if $(UPSTREAM),--upstream="$$UPSTREAM") $(if $(MODEL),--model="$$MODEL
 export UPSTREAM MODEL SAY SESSION MATTERMOST MATTERMOST_USERS MATTERMOST_TOKEN MATTERMOST_CHANNELS MATTERMOST_CA
 
 # make test: TESTS=tests/unit/bxcore or any other argument of pytest. Without it two processes share what needs no process
-# of its own; what starts roles and containers has the machine to itself.
+# of its own, then what starts a gateway and all around it; the rest, containers above all, has the machine to itself.
 SHARED_TESTS := tests/nix tests/property tests/structure tests/unit
+PAIRED_TESTS := tests/contract/gateway tests/contract/mattermost $(sort $(wildcard tests/process/test_gatewayd*.py))
 SINGLE_TESTS := tests/container tests/contract tests/process
 PYTEST := $(BIN)/python -m pytest -q
 
@@ -59,7 +60,8 @@ ifdef TESTS
 	@exec $(PYTEST) $(TESTS)
 else
 	@$(PYTEST) -n 2 --dist worksteal $(SHARED_TESTS)
-	@exec $(PYTEST) $(SINGLE_TESTS)
+	@$(PYTEST) -n 2 --dist worksteal $(PAIRED_TESTS)
+	@exec $(PYTEST) $(SINGLE_TESTS) $(addprefix --ignore=,$(PAIRED_TESTS))
 endif
 
 gate: checks test ## may it land? checks, then the tests; offline once set up

@@ -113,7 +113,7 @@ def answer(outcome: policy.Outcome) -> Answer:
     return Answer(verdict, outcome.grant, labels=(outcome.labels.data_class.value, outcome.labels.untrusted))
 
 
-@settings(max_examples=1500)
+@settings(max_examples=900)
 @given(cases())
 def test_decide_says_what_the_rules_say(case: tuple[list[PlainGrant], PlainCall]) -> None:
     """G1, G2, G5, G18: at every taint, and at every moment around every expiry."""
@@ -125,7 +125,7 @@ def test_decide_says_what_the_rules_say(case: tuple[list[PlainGrant], PlainCall]
             assert answer(outcome) == judge(grants, call, taint, now), (taint, now)
 
 
-@settings(max_examples=1200)
+@settings(max_examples=800)
 @given(cases(), st.data(), TAINTS, TIMES, TAINTS, TIMES)
 def test_redecide_says_what_the_rules_say_of_both_moments(
     case: tuple[list[PlainGrant], PlainCall], data: st.DataObject, taint: str, now: int, later_taint: str, later: int
