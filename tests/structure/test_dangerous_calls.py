@@ -44,8 +44,8 @@ HOMES = {
     "importlib.import_module": set[str](),
     "__import__": set[str](),
     # TLS without checking is one wrong constructor away, so one place of each role makes its settings.
-    "ssl.create_default_context": {"toolkit.httpfetch", "gatewayd.trust"},
-    "ssl.SSLContext": set[str](),
+    "ssl.create_default_context": {"toolkit.httpfetch"},
+    "ssl.SSLContext": {"gatewayd.trust"},
     "ssl._create_unverified_context": set[str](),
     "ssl.wrap_socket": set[str](),
     "socket.getaddrinfo": {"toolkit.dialling", "gatewayd.line"},
