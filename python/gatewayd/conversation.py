@@ -99,7 +99,7 @@ class Conversation:
     def join(self, ms: int) -> bool:
         """Wait so long at most for the threads to end; say whether they have."""
         deadline = Deadline.after(self._clock, milliseconds=ms)
-        ended = self._sayer.join(deadline.remaining_ms() / 1000)
+        ended = self._sayer.join(deadline.remaining_ms())
         ended = self._followers.join(deadline.remaining_ms() / 1000) and ended
         if ended and not self._closed:
             self._closed = True

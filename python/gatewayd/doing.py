@@ -6,7 +6,6 @@ Threads: one of its own, so that no command waits for a message; `wake` and `sto
 """
 
 import random
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,6 +19,7 @@ from gatewayd.commands import Approve, Command, Deny, Help, Malformed, Status, S
 from gatewayd.condition import Condition, Part
 from gatewayd.entries import Incoming, Kind, OpenTurn, Outgoing, State
 from gatewayd.store import Store
+from gatewayd.worker import UNTIL_WOKEN, Rest, Worker
 
 log = logs.get("doing")
 
@@ -58,7 +58,7 @@ class Turns(Protocol):
     def running(self) -> tuple[OpenTurn, ...]: ...
 
 
-class Doing:
+class Doing(Worker):
     """See the module's header. `on_outgoing`: there are posts to be made."""
 
     def __init__(
@@ -72,6 +72,7 @@ class Doing:
         on_outgoing: Callable[[], None],
         first_pause_ms: int = FIRST_PAUSE_MS,
     ) -> None:
+        super().__init__("doing")
         self._store = store
         self._condition = condition
         self._turns = turns
@@ -79,46 +80,21 @@ class Doing:
         self._attempts = attempts
         self._on_outgoing = on_outgoing
         self._pauses = Backoff(first_pause_ms, MOST_PAUSE_MS, random.random)
-        self._woken = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="doing", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Commands were accepted. Never blocks."""
-        self._woken.set()
-
-    def stop(self) -> None:
-        """End soon; what waits keeps waiting. May be called twice."""
-        self._stopping.set()
-        self._woken.set()
-
-    def join(self, ms: int) -> bool:
-        """Wait so long at most; say whether it has ended."""
-        if self._thread.ident is not None:
-            self._thread.join(ms / 1000)
-        return not self._thread.is_alive()
 
     # -- the queue ------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while True:
-            self._woken.clear()
-            if self._stopping.is_set():  # looked at after the clear, which may have wiped out the wake of stop()
-                return
-            try:
-                self.do_all()
-                self._condition.well(Part.STATE)
-                self._pauses.reset()
-                self._woken.wait()
-            except StateError as fault:
-                self._condition.trouble(Part.STATE, fault)
-                self._stopping.wait(self._pauses.next_ms() / 1000)
-            except Exception:
-                log.exception("commands broke off code=internal")  # the thread's outermost frame
-                self._stopping.wait(self._pauses.next_ms() / 1000)
+    def _work(self) -> Rest:
+        try:
+            self.do_all()
+        except StateError as fault:
+            self._condition.trouble(Part.STATE, fault)
+        except Exception:
+            log.exception("commands broke off code=internal")  # the thread's outermost frame
+        else:
+            self._condition.well(Part.STATE)
+            self._pauses.reset()
+            return UNTIL_WOKEN
+        return Rest(ms=self._pauses.next_ms(), deaf=True)
 
     def do_all(self) -> None:
         """Carry out what waits, in the caller's thread. Raises StateError."""

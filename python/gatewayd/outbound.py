@@ -9,8 +9,8 @@ queue. Threads: one of its own, with a connection of its own; `wake` and `stop` 
 
 import random
 import secrets
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from typing import Any, Protocol
 
 from bxcore import hosts, logs
@@ -34,6 +34,7 @@ from gatewayd.faults import (
 from gatewayd.heldback import HeldBack
 from gatewayd.posts import Account, Post
 from gatewayd.store import Store
+from gatewayd.worker import Rest, Worker
 
 log = logs.get("outbound")
 
@@ -75,7 +76,7 @@ class Server(lookup.Server, Protocol):
     def close(self) -> None: ...
 
 
-class Poster:
+class Poster(Worker):
     """See the module's header. `bot` is our own user; `size` is what answers are split by, and is lowered here."""
 
     def __init__(
@@ -90,6 +91,7 @@ class Poster:
         size: PostSize,
         first_pause_ms: int = FIRST_PAUSE_MS,
     ) -> None:
+        super().__init__("poster")
         self._store = store
         self._api = api
         self._bot = bot
@@ -100,52 +102,29 @@ class Poster:
         self._give_up_ms = settings.limits.give_up_ms
         self._most_pause_ms = settings.mattermost.retry_most_ms
         self._pauses = Backoff(first_pause_ms, self._most_pause_ms, random.random)
-        self._held = HeldBack(first_pause_ms, self._most_pause_ms, clock, random.random)
+        self._late = HeldBack(first_pause_ms, self._most_pause_ms, clock, random.random)
         self._broken = 0  # posts in a row that the server broke at
         self._pending: dict[int, str] = {}
         self._server: Server | None = None
-        self._woken = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="poster", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Posts are to be made. Never blocks."""
-        self._woken.set()
 
     def stop(self) -> None:
-        """End soon; what waits keeps waiting. May be called twice."""
-        self._stopping.set()
-        self._woken.set()
+        super().stop()
         if self._server is not None:
             self._server.close()  # ends a call that is under way
 
-    def join(self, ms: int) -> bool:
-        """Wait so long at most; say whether it has ended."""
-        if self._thread.ident is not None:
-            self._thread.join(ms / 1000)
-        return not self._thread.is_alive()
-
     # -- the queue ------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        self._server = server = self._api()
-        try:
-            while True:
-                self._woken.clear()
-                if self._stopping.is_set():  # looked at after the clear, which may have wiped out the wake of stop()
-                    return
-                pause_ms = self._tried(server)
-                if pause_ms is None:
-                    self._pauses.reset()
-                    held_ms = self._held.until_due_ms()
-                    self._woken.wait(None if held_ms is None else held_ms / 1000)
-                else:
-                    self._stopping.wait(pause_ms / 1000)  # not to be shortened by another post
-        finally:
-            server.close()
+    def _held(self) -> AbstractContextManager[object]:
+        self._server = self._api()
+        return closing(self._server)
+
+    def _work(self) -> Rest:
+        assert self._server is not None
+        pause_ms = self._tried(self._server)
+        if pause_ms is not None:
+            return Rest(ms=pause_ms, deaf=True)  # not to be shortened by another post
+        self._pauses.reset()
+        return Rest(ms=self._late.until_due_ms())
 
     def _tried(self, server: Server) -> int | None:
         """Make what waits; return after how many milliseconds to go on, None where nothing is left but what is held."""
@@ -174,7 +153,7 @@ class Poster:
         self._broken = 0
         self._post_others(server)
         # Only now those that failed before: however many they are, all others had their turn.
-        while not self._stopping.is_set() and (unsent := self._held.due()) is not None:
+        while not self._stopping.is_set() and (unsent := self._late.due()) is not None:
             self._post(server, unsent)
             self._post_others(server)
 
@@ -183,7 +162,7 @@ class Poster:
         after = 0
         while not self._stopping.is_set() and (page := self._store.unsent(after=after)):
             for unsent in page:
-                if not self._held.holds(unsent) and not self._post(server, unsent):
+                if not self._late.holds(unsent) and not self._post(server, unsent):
                     break  # the queue is another than it was
                 after = unsent.number
 
@@ -208,7 +187,7 @@ class Poster:
         self._forget(unsent)
         self._broken = 0
         self._pauses.reset()
-        if not self._held:
+        if not self._late:
             self._condition.well(Part.OUTBOUND)
         return True
 
@@ -255,7 +234,7 @@ class Poster:
 
         It may break at every post; so nothing is set aside for that before its time.
         """
-        if not self._is_well(server) or not self._held.failed(unsent):
+        if not self._is_well(server) or not self._late.failed(unsent):
             return False
         self._broken += 1
         self._condition.trouble(Part.OUTBOUND, fault)
@@ -293,7 +272,7 @@ class Poster:
 
     def _forget(self, unsent: Unsent) -> None:
         self._pending.pop(unsent.number, None)
-        self._held.forget(unsent)
+        self._late.forget(unsent)
 
     def _split_again(self, unsent: Unsent) -> bool:
         """Make more and smaller posts of what is left of an answer; say whether that is any use."""

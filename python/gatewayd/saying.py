@@ -5,7 +5,6 @@ any step neither loses nor doubles it. A post that loopd does not take is tried 
 Where loopd is away nothing is lost and nothing counted. Threads: one of its own; `wake` and `stop` from any.
 """
 
-import threading
 from collections.abc import Callable
 
 import attrs
@@ -22,6 +21,7 @@ from gatewayd.condition import Condition, Part
 from gatewayd.entries import Incoming, Kind, State
 from gatewayd.loopport import LoopPort, Stopped
 from gatewayd.store import Store
+from gatewayd.worker import UNTIL_WOKEN, Rest, Worker
 
 log = logs.get("saying")
 
@@ -57,48 +57,23 @@ class Says:
     on_outgoing: Callable[[], None]
 
 
-class Sayer:
-    """See the module's header."""
+class Sayer(Worker):
+    """See the module's header. The port must be stopped as well."""
 
     def __init__(self, parts: Says) -> None:
+        super().__init__("sayer")
         self._parts = parts
-        self._woken = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sayer", daemon=True)
         self._broken_off = 0
         self._at_work: frozenset[SessionId] | None = None  # whose turns ran when there was room for no other one's
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def wake(self) -> None:
-        """There may be something to say. Never blocks."""
-        self._woken.set()
-
-    def stop(self) -> None:
-        """End soon; what waits keeps waiting. The port must be stopped as well."""
-        self._stopping.set()
-        self._woken.set()
-
-    def join(self, seconds: float) -> bool:
-        """Wait so long at most; say whether it has ended."""
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
-        return not self._thread.is_alive()
-
     # -- inside ---------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while True:
-            self._woken.clear()
-            if self._stopping.is_set():  # looked at after the clear, which may have wiped out the wake of stop()
-                return
-            if self._tried():
-                self._parts.pauses.reset()
-                self._woken.wait()
-            else:
-                # Not to be shortened by another post: loopd would be asked as often as people type.
-                self._stopping.wait(self._parts.pauses.next_ms() / 1000)
+    def _work(self) -> Rest:
+        if self._tried():
+            self._parts.pauses.reset()
+            return UNTIL_WOKEN
+        # Not to be shortened by another post: loopd would be asked as often as people type.
+        return Rest(ms=self._parts.pauses.next_ms(), deaf=True)
 
     def _tried(self) -> bool:
         """Say what waits; return whether nothing is left."""

@@ -4,8 +4,8 @@ A client shows it for a few seconds, so it is said again and again until the tur
 nobody's business: no answer waits for this. Threads: one of its own; `wake` and `stop` from any.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from typing import Protocol
 
 from bxcore import logs
@@ -13,6 +13,7 @@ from bxcore.deadline import Clock
 from bxcore.ids import MattermostId
 from gatewayd.entries import OpenTurn
 from gatewayd.faults import MattermostBusy, MattermostFault
+from gatewayd.worker import Rest, Worker
 
 log = logs.get("typing")
 
@@ -33,7 +34,7 @@ class Server(Protocol):
     def close(self) -> None: ...
 
 
-class Typing:
+class Typing(Worker):
     """See the module's header. `shown_ms` is the server's ServerConfig.typing_ms."""
 
     def __init__(
@@ -44,6 +45,7 @@ class Typing:
         clock: Clock,
         shown_ms: Callable[[], int] = lambda: SHOWN_MS,
     ) -> None:
+        super().__init__("typing")
         self._running = running
         self._api = api
         self._clock = clock
@@ -51,43 +53,21 @@ class Typing:
         self._due_ms: dict[Place, int] = {}
         self._not_before_ms = 0
         self._server: Server | None = None
-        self._woken = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="typing", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Other turns run than before. Never blocks."""
-        self._woken.set()
 
     def stop(self) -> None:
-        """End soon. May be called twice."""
-        self._stopping.set()
-        self._woken.set()
+        super().stop()
         if self._server is not None:
             self._server.close()  # ends a call that is under way
 
-    def join(self, ms: int) -> bool:
-        """Wait so long at most; say whether it has ended."""
-        if self._thread.ident is not None:
-            self._thread.join(ms / 1000)
-        return not self._thread.is_alive()
-
     # -- inside ---------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        self._server = api = self._api()
-        try:
-            while True:
-                self._woken.clear()
-                if self._stopping.is_set():  # looked at after the clear, which may have wiped out the wake of stop()
-                    return
-                wait_ms = self._shown(api)
-                self._woken.wait(None if wait_ms is None else wait_ms / 1000)
-        finally:
-            api.close()
+    def _held(self) -> AbstractContextManager[object]:
+        self._server = self._api()
+        return closing(self._server)
+
+    def _work(self) -> Rest:
+        assert self._server is not None
+        return Rest(ms=self._shown(self._server))
 
     def _shown(self, api: Server) -> int | None:
         try:

@@ -89,7 +89,7 @@ class Scene:
         poster = poster or self.poster()
         for number in range(1, most + 1):
             if poster._tried(self.server) is None:
-                held_ms = poster._held.until_due_ms()
+                held_ms = poster._late.until_due_ms()
                 if held_ms is None:
                     return number
                 self.clock.wind(held_ms)

@@ -293,7 +293,7 @@ def test_a_sayer_that_waits_ends_when_it_is_told_to(scene: Scene) -> None:
     scene.sayer.start()
     scene.sayer.wake()
     scene.sayer.stop()
-    assert scene.sayer.join(PATIENCE_MS / 1000)
+    assert scene.sayer.join(PATIENCE_MS)
 
 
 def test_a_wait_for_loopd_ends_when_gatewayd_does(scene: Scene) -> None:
@@ -308,7 +308,7 @@ def test_a_wait_for_loopd_ends_when_gatewayd_does(scene: Scene) -> None:
         fake.wait(UserMessage)
         scene.sayer.stop()
         scene.sayer._parts.port.stop()
-        assert scene.sayer.join(PATIENCE_MS / 1000)
+        assert scene.sayer.join(PATIENCE_MS)
     assert scene.queue.waiting() == [an_id("root")]
 
 
