@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from itertools import islice
 
 from bxcore import logs
 from gatewayd.items import Deleted, Edited, Item, Posted
@@ -21,6 +22,7 @@ class EventQueue:
         self._changed = threading.Condition()
         self._items: deque[Item] = deque()
         self._characters = 0
+        self._glanced = 0
         self._behind = False
         self._ended = False
 
@@ -32,7 +34,7 @@ class EventQueue:
             if len(self._items) > ITEMS_MOST or self._characters > CHARACTERS_MOST:
                 log.warning("too many events at once, catching up instead dropped=%d", len(self._items))
                 self._items.clear()
-                self._characters, self._behind = 0, True
+                self._characters, self._glanced, self._behind = 0, 0, True
             self._changed.notify()
 
     def end(self) -> None:
@@ -47,6 +49,14 @@ class EventQueue:
             behind, self._behind = self._behind, False
             return behind, () if behind or self._ended else self._next()
 
+    def glance(self, timeout_ms: int) -> tuple[Item, ...]:
+        """Return what came since the last glance, and leave it where it is; nothing, where nothing came in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._items) > self._glanced or self._ended, timeout_ms / 1000)
+            new = tuple(islice(self._items, self._glanced, None))
+            self._glanced = len(self._items)
+            return new
+
     def _next(self) -> tuple[Item, ...]:
         taken: list[Item] = []
         while self._items and len(taken) < TOGETHER_MOST and (not taken or isinstance(taken[-1], Posted)):
@@ -54,6 +64,7 @@ class EventQueue:
                 break
             item = self._items.popleft()
             self._characters -= _characters(item)
+            self._glanced = max(0, self._glanced - 1)
             taken.append(item)
         return tuple(taken)
 

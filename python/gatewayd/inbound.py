@@ -1,9 +1,10 @@
 """What an event or a caught-up post becomes: accepted into the queue, answered at once, listed, or nothing.
 
 Reads: items of the event stream (`put`, from its reader's thread) and the server over REST. Writes: the store.
-Invariants: a post is decided upon after everything that came before it in its channel, so what was missed is caught up
-before newer events are looked at; a channel's mark moves in the step that takes over what it passes; so a kill at any
-step loses nothing, and an item that comes twice is taken once. Threads: one of its own, which alone decides.
+Invariants: a message is decided upon after everything that came before it in its channel, so what was missed is caught
+up before newer events are looked at, but for commands (gatewayd.ahead); a channel's mark moves in the step that takes
+over what it passes; so a kill at any step loses nothing, and an item that comes twice is taken once. Threads: one of
+its own, which alone decides.
 """
 
 import random
@@ -14,13 +15,14 @@ from typing import Protocol
 import attrs
 
 from bxcore import logs
-from bxcore.deadline import Clock
+from bxcore.deadline import Clock, Deadline
 from bxcore.errors import StateError
 from bxcore.ids import MattermostId, SessionId
 from bxcore.settings.gatewayd import GatewaydSettings
 from bxcore.timestamp import DAY_MS, Timestamp
 from gatewayd import admission, answerhint, oldposts, servertime
 from gatewayd.admission import Ignored, Rules, Seen, Why
+from gatewayd.ahead import Ahead, Unasked
 from gatewayd.backoff import Backoff
 from gatewayd.catchup import CatchUp, Wanted
 from gatewayd.condition import Condition, Part
@@ -87,7 +89,7 @@ class Inbound:
         self._everybody = [MattermostId(user) for user in sorted(self._rules.users | self._rules.approvers)]
         self._condition, self._clock = condition, clock
         self._on_accepted, self._on_deleted = on_accepted, on_deleted
-        self._waiting = EventQueue()
+        self._waiting, self._ahead = EventQueue(), Ahead(account.username)
         self._shared = SharedBot(store, condition, clock)
         self._names = KnownNames(self._server, clock)
         self._accounts = Accounts(self._server)
@@ -140,7 +142,7 @@ class Inbound:
                 if behind:
                     self._guarded(self._catch_up)
                 else:
-                    self._guarded(lambda items=items: self._handle(items), attempts=ATTEMPTS)  # type: ignore[misc]
+                    self._guarded(lambda items=items: self._handle(items), ATTEMPTS, items)  # type: ignore[misc]
                 if self._old_due:
                     self._guarded(self._tell_old, attempts=ATTEMPTS)
                 self._guarded(self._tidy, attempts=ATTEMPTS)
@@ -151,8 +153,11 @@ class Inbound:
             if self._mattermost is not None:
                 self._mattermost.close()
 
-    def _guarded(self, work: Callable[[], None], attempts: int | None = None) -> None:
-        """Do it, again until it worked or there is an end. `attempts`: so often where it fails by a fault of ours."""
+    def _guarded(self, work: Callable[[], None], attempts: int | None = None, held: Sequence[Item] = ()) -> None:
+        """Do it, again until it worked or there is an end. `attempts`: so often where it fails by a fault of ours.
+
+        Commands do not wait for that, neither those among `held`, which is being worked on, nor those that come.
+        """
         backoff = Backoff(FIRST_PAUSE_MS, self._retry_most_ms, random.random)
         parts: set[Part] = set()
         while not self._stopping.is_set():
@@ -173,9 +178,33 @@ class Inbound:
                     break
             else:
                 break
-            self._stopping.wait(pause_ms / 1000)
+            self._go_ahead(held)
+            held = ()
+            pause = Deadline.after(self._clock, milliseconds=pause_ms)
+            while not self._stopping.is_set() and not pause.passed():
+                self._go_ahead(self._waiting.glance(pause.remaining_ms()))
         for part in parts:
             self._condition.well(part)
+
+    def _go_ahead(self, items: Sequence[Item]) -> None:
+        """Accept the commands among events whose turn has not come, as far as they can be judged without asking."""
+        for item in items:
+            if isinstance(item, Posted) and item.channel_type is not None and self._ahead.is_command(item.post):
+                try:
+                    self._accept_ahead(self._met(item))
+                except (MattermostFault, StateError) as error:
+                    log.info("command has to wait post=%s code=%s", item.post.id, error.code)
+                except Exception:  # it is met again in its turn
+                    log.exception("command has to wait post=%s code=internal", item.post.id)
+
+    def _accept_ahead(self, met: _Met) -> None:
+        if self._accounts.known(met.post.user) is None:
+            return
+        one = self.decide(met.post, direct=met.direct, age_ms=met.age_ms, asking=False)
+        if isinstance(one, Taken) and one.state is State.WAITING and self._store.take([one]):
+            log.info("command goes ahead post=%s", met.post.id)
+            self._ahead.went(one.post)
+            self._on_accepted()
 
     def _server(self) -> Mattermost:
         with self._lock:
@@ -246,6 +275,7 @@ class Inbound:
         for read in catching.run(self._server(), only):
             if self._stopping.is_set():
                 return
+            self._go_ahead(self._waiting.glance(0))
             if read.channel is not None:
                 self._place(read.channel)
             direct = read.channel is not None and _is_direct(read.channel)
@@ -273,9 +303,10 @@ class Inbound:
         latest = Timestamp(self._server().now() + servertime.PRECISION_MS)
         for channel, mark in marks.items():
             self._unsaved[channel] = max(min(mark, latest), self._unsaved.get(channel, Timestamp(0)))
+        new = self._store.take(taken, self._unsaved) if taken else ()
+        self._ahead.met([met.post.id for met in posts])
         if not taken:
             return
-        new = self._store.take(taken, self._unsaved)
         self._marks_saved()
         self._old_due = self._old_due or any(one.state is State.OLD for one in taken)
         if new:
@@ -294,6 +325,8 @@ class Inbound:
             one = self._one(met, begun)
             if isinstance(one, Taken):
                 message = one.state is State.WAITING and one.post.kind is Kind.MESSAGE
+                if message and self._ahead.stopped(one.post):
+                    one, message = attrs.evolve(one, state=State.DONE), False
                 taken.append(self._hinted(one) if message else one)
                 if message:
                     begun.add(one.post.thread)
@@ -319,8 +352,12 @@ class Inbound:
             log.exception("post left out post=%s code=internal", post.id)
             return None
 
-    def decide(self, post: Post, *, direct: bool, age_ms: int, begun: Collection[MattermostId] = ()) -> Taken | Ignored:
+    def decide(
+        self, post: Post, *, direct: bool, age_ms: int, begun: Collection[MattermostId] = (), asking: bool = True
+    ) -> Taken | Ignored:
         """Return what becomes of a post. `begun`: threads that are ours by a post decided upon just before.
+
+        `asking`: the server may be asked; else what is known of old has to do.
 
         Raises MattermostFault where the server has to be asked and does not say, StateError.
         """
@@ -331,10 +368,12 @@ class Inbound:
             post=post,
             direct=direct,
             own_thread=self._is_ours(post, begun),
-            person=self._accounts.is_person(post.user, self._everybody),
+            person=self._accounts.is_person(post.user, self._everybody)
+            if asking
+            else self._accounts.known(post.user) is True,
             age_ms=age_ms,
         )
-        return admission.decide(seen, self._rules, self._names)
+        return admission.decide(seen, self._rules, self._names if asking else Unasked())
 
     def _is_ours(self, post: Post, begun: Collection[MattermostId]) -> bool:
         if post.root is None:
