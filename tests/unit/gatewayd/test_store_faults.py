@@ -189,6 +189,12 @@ def test_the_lock_is_not_taken_through_a_link(tmp_path: Path, clock: HandClock) 
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_pipe_is_no_lock(tmp_path: Path, clock: HandClock) -> None:
+    os.mkfifo(tmp_path / queuefile.LOCK, 0o600)
+    with pytest.raises(StateUnwritable, match="must be a file"):
+        Store.open(tmp_path, clock)
+
+
 def test_a_directory_that_is_not_there_is_refused(tmp_path: Path, clock: HandClock) -> None:
     with pytest.raises(StateUnwritable):
         Store.open(tmp_path / "nothing", clock)
