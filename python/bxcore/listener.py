@@ -166,6 +166,9 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
+_LOOK_MS = 1_000
+
+
 class Entrance:
     """Accepts from several sockets until `stop`. Out of descriptors or memory it pauses, never spins."""
 
@@ -185,7 +188,9 @@ class Entrance:
         for number in by_number:
             poll.register(number, select.POLLIN)
         while not self._stopping:
-            for number, _ in poll.poll():
+            # Not for ever: a signal that comes right before the wait, or to another thread, does not end it, and its
+            # handler, which calls `stop`, runs when this thread runs next.
+            for number, _ in poll.poll(_LOOK_MS):
                 if number in by_number and (connection := self._accept(by_number[number])):
                     yield by_number[number], connection
 

@@ -1,5 +1,8 @@
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +15,7 @@ from bxcore.errors import EXIT_CONFIG
 from bxcore.ids import SessionId
 from bxcore.wire.channel import LoopStatus, SelfTest, SessionList, SessionShow
 from bxcore.wire.control import ErrorCode
-from tests.process.role import Role
+from tests.process.role import ROOT, Role
 from tests.process.small_server import REPORT
 
 CLOCK = SystemClock()
@@ -172,3 +175,22 @@ def test_a_stopped_role_is_said_to_be_away(home: Path, server: Role) -> None:
     assert server.terminate() == 0
     with pytest.raises(PeerAway, match="loopd is not running"):
         connect(home)
+
+
+def test_a_signal_that_another_thread_got_ends_the_wait_for_connections() -> None:
+    program = (
+        "import signal, threading\n"
+        "from bxcore.listener import Entrance\n"
+        "entrance = Entrance([])\n"
+        "signal.signal(signal.SIGTERM, lambda *_: entrance.stop())\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+        "print('waits', flush=True)\n"
+        "list(entrance.connections())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waits\n"
+        process.terminate()
+        assert process.wait() == 0
