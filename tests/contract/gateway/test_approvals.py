@@ -102,6 +102,8 @@ def test_answered_on_the_machine_the_post_is_withdrawn_and_a_late_yes_is_told_so
     before = len(place.said_by_bot(root))
     place.town.owner.say(place.town.direct, f"!approve {number}", root=root)
     until(lambda: len(place.said_by_bot(root)) > before, "a word about the late yes")
+    until(lambda: place.broker.started, "the call that was approved on the machine")
+    until(lambda: any("All right." in text for text in place.answers(root)), "the answer")
     assert len(place.broker.started) == 1
 
 
