@@ -10,7 +10,6 @@ queue. Threads: one of its own, with a connection of its own; `wake` and `stop` 
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
 from typing import Any, Protocol
 
 from bxcore import hosts, logs
@@ -34,7 +33,7 @@ from gatewayd.faults import (
 from gatewayd.heldback import HeldBack
 from gatewayd.posts import Account, Post
 from gatewayd.store import Store
-from gatewayd.worker import Rest, Worker
+from gatewayd.worker import AskingWorker, Rest
 
 log = logs.get("outbound")
 
@@ -76,7 +75,7 @@ class Server(lookup.Server, Protocol):
     def close(self) -> None: ...
 
 
-class Poster(Worker):
+class Poster(AskingWorker[Server]):
     """See the module's header. `bot` is our own user; `size` is what answers are split by, and is lowered here."""
 
     def __init__(
@@ -91,9 +90,8 @@ class Poster(Worker):
         size: PostSize,
         first_pause_ms: int = FIRST_PAUSE_MS,
     ) -> None:
-        super().__init__("poster")
+        super().__init__("poster", api)
         self._store = store
-        self._api = api
         self._bot = bot
         self._condition = condition
         self._clock = clock
@@ -105,22 +103,11 @@ class Poster(Worker):
         self._late = HeldBack(first_pause_ms, self._most_pause_ms, clock, random.random)
         self._broken = 0  # posts in a row that the server broke at
         self._pending: dict[int, str] = {}
-        self._server: Server | None = None
-
-    def stop(self) -> None:
-        super().stop()
-        if self._server is not None:
-            self._server.close()  # ends a call that is under way
 
     # -- the queue ------------------------------------------------------------------------------
 
-    def _held(self) -> AbstractContextManager[object]:
-        self._server = self._api()
-        return closing(self._server)
-
-    def _work(self) -> Rest:
-        assert self._server is not None
-        pause_ms = self._tried(self._server)
+    def _ask(self, server: Server) -> Rest:
+        pause_ms = self._tried(server)
         if pause_ms is not None:
             return Rest(ms=pause_ms, deaf=True)  # not to be shortened by another post
         self._pauses.reset()

@@ -5,7 +5,6 @@ nobody's business: no answer waits for this. Threads: one of its own; `wake` and
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
 from typing import Protocol
 
 from bxcore import logs
@@ -13,7 +12,7 @@ from bxcore.deadline import Clock
 from bxcore.ids import MattermostId
 from gatewayd.entries import OpenTurn
 from gatewayd.faults import MattermostBusy, MattermostFault
-from gatewayd.worker import Rest, Worker
+from gatewayd.worker import AskingWorker, Rest
 
 log = logs.get("typing")
 
@@ -34,7 +33,7 @@ class Server(Protocol):
     def close(self) -> None: ...
 
 
-class Typing(Worker):
+class Typing(AskingWorker[Server]):
     """See the module's header. `shown_ms` is the server's ServerConfig.typing_ms."""
 
     def __init__(
@@ -45,29 +44,17 @@ class Typing(Worker):
         clock: Clock,
         shown_ms: Callable[[], int] = lambda: SHOWN_MS,
     ) -> None:
-        super().__init__("typing")
+        super().__init__("typing", api)
         self._running = running
-        self._api = api
         self._clock = clock
         self._shown_ms = shown_ms
         self._due_ms: dict[Place, int] = {}
         self._not_before_ms = 0
-        self._server: Server | None = None
-
-    def stop(self) -> None:
-        super().stop()
-        if self._server is not None:
-            self._server.close()  # ends a call that is under way
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _held(self) -> AbstractContextManager[object]:
-        self._server = self._api()
-        return closing(self._server)
-
-    def _work(self) -> Rest:
-        assert self._server is not None
-        return Rest(ms=self._shown(self._server))
+    def _ask(self, server: Server) -> Rest:
+        return Rest(ms=self._shown(server))
 
     def _shown(self, api: Server) -> int | None:
         try:

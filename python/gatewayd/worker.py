@@ -6,7 +6,9 @@ rest that is under way. Threads: one of its own for the rounds; `wake` and `stop
 
 import threading
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 
@@ -20,6 +22,15 @@ class Rest:
 
 
 UNTIL_WOKEN = Rest()
+
+
+class Closable(Protocol):
+    """A way to the server. `close` ends a call that another thread has under way."""
+
+    def close(self) -> None: ...
+
+
+Server = TypeVar("Server", bound=Closable)
 
 
 class Worker(ABC):
@@ -65,3 +76,29 @@ class Worker(ABC):
                 rest = self._work()
                 wakes = self._stopping if rest.deaf else self._woken
                 wakes.wait(None if rest.ms is None else rest.ms / 1000)
+
+
+class AskingWorker(Worker, Generic[Server]):
+    """One with a way to the server of its own: made by `api` in its thread, and closed by a stop."""
+
+    def __init__(self, name: str, api: Callable[[], Server]) -> None:
+        super().__init__(name)
+        self._api = api
+        self._server: Server | None = None
+
+    def stop(self) -> None:
+        super().stop()
+        if self._server is not None:
+            self._server.close()  # ends a call that is under way
+
+    @abstractmethod
+    def _ask(self, server: Server) -> Rest:
+        """Do one round."""
+
+    def _held(self) -> AbstractContextManager[object]:
+        self._server = self._api()
+        return closing(self._server)
+
+    def _work(self) -> Rest:
+        assert self._server is not None
+        return self._ask(self._server)

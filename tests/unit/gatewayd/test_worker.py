@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from gatewayd.worker import UNTIL_WOKEN, Rest, Worker
+from gatewayd.worker import UNTIL_WOKEN, AskingWorker, Rest, Worker
 
 PATIENCE_MS = 30_000
 
@@ -89,3 +89,41 @@ def test_what_was_stopped_before_its_start_never_works() -> None:
     worker.start()
     assert worker.join(PATIENCE_MS)
     assert not worker.began.acquire(blocking=False)
+
+
+class Line:
+    """A way to the server on which a call hangs until it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class Asking(AskingWorker[Line]):
+    def __init__(self) -> None:
+        self.line = Line()
+        self.asks = threading.Event()
+        super().__init__("asking", lambda: self.line)
+
+    def _ask(self, server: Line) -> Rest:
+        self.asks.set()
+        server.closed.wait()
+        return UNTIL_WOKEN
+
+
+def test_a_stop_ends_a_call_that_is_under_way() -> None:
+    worker = Asking()
+    worker.start()
+    assert worker.asks.wait(PATIENCE_MS / 1000)
+    ended(worker)
+
+
+def test_the_way_to_the_server_is_closed_where_no_call_was_under_way() -> None:
+    worker = Asking()
+    worker.stop()
+    worker.start()
+    assert worker.join(PATIENCE_MS)
+    assert worker.line.closed.is_set()
+    assert not worker.asks.is_set()
