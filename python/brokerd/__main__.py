@@ -8,7 +8,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import attrs
@@ -222,17 +222,12 @@ def _condition(parts: _Parts, told: str | None) -> Condition:
 
 
 def _listening(settings: BrokerdSettings, held: ExitStack) -> Mapping[Socket, Listening]:
-    """Listen on every socket of the file; `held` gives them back, also where a later one cannot be had."""
     paths = {
         Socket.BROKER: settings.listen.broker,
         Socket.ADMIN: settings.listen.admin,
         Socket.STATE: settings.listen.state,
     }
-    return {
-        name: held.enter_context(closing(listener.open_socket(path)))
-        for name, path in paths.items()
-        if path is not None
-    }
+    return listener.open_sockets(paths, held)
 
 
 def _doors(

@@ -8,6 +8,7 @@ import os
 import stat
 from pathlib import Path
 
+from bxcore import owndirectory
 from bxcore.errors import ConfigError
 from bxcore.listener import UnsafeDirectory
 from bxcore.settings.brokerd import BrokerdSettings
@@ -15,12 +16,8 @@ from bxcore.settings.brokerd import BrokerdSettings
 
 def check(settings: BrokerdSettings) -> None:
     """Raise ConfigError unless what brokerd keeps is its own alone, and what it reads is not for everybody."""
-    state = _found(settings.state)
-    if state.st_uid != os.geteuid():
-        raise UnsafeDirectory(f"{settings.state}: owner is uid {state.st_uid}, must be uid {os.geteuid()}")
-    if state.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise UnsafeDirectory(f"{settings.state}: mode is {_mode(state)}, others may enter; chmod 0700 it")
-    _found(settings.audit)
+    owndirectory.check(settings.state)
+    owndirectory.found(settings.audit)
     _check_grants(settings.grants)
 
 
@@ -34,16 +31,6 @@ def _check_grants(directory: Path) -> None:
         raise ConfigError(f"{directory}: {error.strerror}") from None
     if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_IRWXO:
         raise UnsafeDirectory(f"{directory}: mode is {_mode(found)}, everybody may enter; chmod 0750 it")
-
-
-def _found(directory: Path) -> os.stat_result:
-    try:
-        found = directory.lstat()
-    except OSError as error:
-        raise ConfigError(f"{directory}: {error.strerror}; create it for this user, mode 0700") from None
-    if not stat.S_ISDIR(found.st_mode):
-        raise UnsafeDirectory(f"{directory}: must be a directory itself, not a link to one or a file")
-    return found
 
 
 def _mode(found: os.stat_result) -> str:

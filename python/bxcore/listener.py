@@ -13,8 +13,10 @@ import os
 import select
 import socket
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 from bxcore import acl, logs
 from bxcore.errors import ConfigError
@@ -29,6 +31,8 @@ MAX_PATH_BYTES = 107
 EXHAUSTED_PAUSE_SECONDS = 0.1
 
 log = logs.get("listener")
+
+Name = TypeVar("Name")
 
 
 class AlreadyRunning(ConfigError):
@@ -90,6 +94,15 @@ def open_socket(path: Path) -> Listening:
     except ConfigError:
         os.close(lock)
         raise
+
+
+def open_sockets(paths: Mapping[Name, Path | None], held: ExitStack) -> dict[Name, Listening]:
+    """Listen on every path that is given; `held` gives them back, also where a later one cannot be had."""
+    return {
+        name: held.enter_context(contextlib.closing(open_socket(path)))
+        for name, path in paths.items()
+        if path is not None
+    }
 
 
 def _check_path(path: Path) -> None:

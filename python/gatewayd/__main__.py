@@ -7,18 +7,16 @@ the start.
 
 import argparse
 import os
-import stat
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
-from bxcore import config, daemon, listener, logs
+from bxcore import config, daemon, listener, logs, owndirectory
 from bxcore.deadline import SystemClock
-from bxcore.errors import ConfigError
-from bxcore.listener import Listening, UnsafeDirectory
+from bxcore.listener import Listening
 from bxcore.secrets import SecretStore
 from bxcore.server import Door, Server
 from bxcore.settings.gatewayd import TOKEN, GatewaydSettings
@@ -55,7 +53,7 @@ def _serve(config_path: Path) -> int:
     if not settings.allow.users:  # nothing can be built for nobody; this says who could be meant
         api = lambda: Mattermost(settings.mattermost, token)  # noqa: E731 - for one call
         account.check(api, settings, Condition(clock), stopping=threading.Event())
-    _check_state(settings.state)
+    owndirectory.check(settings.state)  # the queue holds what was said
     with ExitStack() as held:
         listening = _listening(settings, held)
         store = Store.open(settings.state, clock)
@@ -71,25 +69,9 @@ def _serve(config_path: Path) -> int:
     return 0
 
 
-def _check_state(directory: Path) -> None:
-    """Raise ConfigError unless the queue, which holds what was said, is ours alone."""
-    try:
-        found = directory.lstat()
-    except OSError as error:
-        raise ConfigError(f"{directory}: {error.strerror}; create it for this user, mode 0700") from None
-    if not stat.S_ISDIR(found.st_mode):
-        raise UnsafeDirectory(f"{directory}: must be a directory itself, not a link to one or a file")
-    if found.st_uid != os.geteuid():
-        raise UnsafeDirectory(f"{directory}: owner is uid {found.st_uid}, must be uid {os.geteuid()}")
-    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        raise UnsafeDirectory(f"{directory}: mode is {mode}, others may enter; chmod 0700 it")
-
-
 def _listening(settings: GatewaydSettings, held: ExitStack) -> Mapping[str, Listening]:
-    """Listen on both sockets; `held` gives them back, also where the second cannot be had."""
     paths = {"gateway": settings.listen.gateway, "gateway-owner": settings.listen.owner}
-    return {name: held.enter_context(closing(listener.open_socket(path))) for name, path in paths.items()}
+    return listener.open_sockets(paths, held)
 
 
 def _doors(settings: GatewaydSettings, listening: Mapping[str, Listening], parts: Parts) -> list[Door]:

@@ -3,8 +3,8 @@
 Who else puts that key into a post is not believed. Reads Mattermost, writes nothing.
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from bxcore.ids import MattermostId
 from bxcore.timestamp import Timestamp
@@ -23,6 +23,20 @@ class Server(Protocol):
     def thread(self, root: MattermostId) -> tuple[Post, ...]: ...
 
     def posts(self, channel: MattermostId, *, page: int) -> tuple[Post, ...]: ...
+
+
+class Maker(Protocol):
+    """What makes a post at the server; `pending` makes a repetition within half a minute harmless."""
+
+    def create_post(
+        self,
+        channel: MattermostId,
+        message: str,
+        *,
+        root: MattermostId | None,
+        props: Mapping[str, Any],
+        pending: str,
+    ) -> Post: ...
 
 
 def props(key: str) -> dict[str, str]:

@@ -9,8 +9,8 @@ queue. Threads: one of its own, with a connection of its own; `wake` and `stop` 
 
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from bxcore import hosts, logs
 from bxcore.deadline import Clock
@@ -55,22 +55,12 @@ class HasSize(Protocol):
     def max_post_characters(self) -> int: ...
 
 
-class Server(lookup.Server, Protocol):
+class Server(lookup.Server, lookup.Maker, Protocol):
     """As much of gatewayd.mattermost.Mattermost as is used here."""
 
     def me(self) -> Account: ...
 
     def config(self) -> HasSize: ...
-
-    def create_post(
-        self,
-        channel: MattermostId,
-        message: str,
-        *,
-        root: MattermostId | None,
-        props: Mapping[str, Any],
-        pending: str,
-    ) -> Post: ...
 
     def close(self) -> None: ...
 

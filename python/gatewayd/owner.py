@@ -7,7 +7,7 @@ Threads: workers of the socket. Specified in docs/protocol.md, "the owner's sock
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 
@@ -24,11 +24,11 @@ from bxcore.wire.gateway import (
     GatewayStatusReport,
     GatewayWhoami,
 )
-from gatewayd import account, markdown
+from gatewayd import account, lookup, markdown
 from gatewayd.condition import Condition
 from gatewayd.faults import UsersUnfit
 from gatewayd.mattermost import ServerConfig
-from gatewayd.posts import Account, Channel, Post
+from gatewayd.posts import Account, Channel
 from gatewayd.questionposts import props
 from gatewayd.store import Store
 
@@ -36,20 +36,11 @@ MOST_CHARACTERS = 4_000
 CATCHING_UP = "what was missed is being read"
 
 
-class Api(account.Api, Protocol):
+class Api(account.Api, lookup.Maker, Protocol):
     """What is asked of the server here; gatewayd.mattermost.Mattermost is one."""
 
     def config(self) -> ServerConfig: ...
     def direct(self, a: MattermostId, b: MattermostId) -> Channel: ...
-    def create_post(
-        self,
-        channel: MattermostId,
-        message: str,
-        *,
-        root: MattermostId | None,
-        props: Mapping[str, Any],
-        pending: str,
-    ) -> Post: ...
 
 
 @attrs.frozen(kw_only=True)

@@ -39,18 +39,9 @@ log = logs.get("questionposts")
 T = TypeVar("T")
 
 
-class Api(lookup.Server, Protocol):
+class Api(lookup.Server, lookup.Maker, Protocol):
     """As much of gatewayd.mattermost.Mattermost as is used here."""
 
-    def create_post(
-        self,
-        channel: MattermostId,
-        message: str,
-        *,
-        root: MattermostId | None,
-        props: Mapping[str, Any],
-        pending: str,
-    ) -> Post: ...
     def patch_post(self, post: MattermostId, /, *, message: str, props: Mapping[str, Any]) -> Post: ...
     def post(self, post: MattermostId, /) -> Post: ...
     def direct(self, a: MattermostId, b: MattermostId) -> Channel: ...

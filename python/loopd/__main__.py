@@ -8,7 +8,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -126,13 +126,8 @@ def _test(
 
 
 def _listening(settings: LoopdSettings, held: ExitStack) -> Mapping[str, Listening]:
-    """Listen on every socket of the file; `held` gives them back, also where a later one cannot be had."""
     paths = {"owner": settings.listen.owner, "gateway": settings.listen.gateway}
-    return {
-        name: held.enter_context(closing(listener.open_socket(path)))
-        for name, path in paths.items()
-        if path is not None
-    }
+    return listener.open_sockets(paths, held)
 
 
 def _doors(settings: LoopdSettings, listening: Mapping[str, Listening], channel: Channel) -> list[Door]:

@@ -1,4 +1,4 @@
-"""What gatewayd refuses before it starts, and in which order its parts start and stop."""
+"""In which order the parts of gatewayd start and stop."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from bxcore.deadline import SystemClock
-from bxcore.errors import ConfigError
-from bxcore.listener import UnsafeDirectory
 from bxcore.secrets import Secret
 from bxcore.settings import gatewayd as settings_file
-from gatewayd import __main__ as program
 from gatewayd import account
 from gatewayd.faults import NotABot
 from gatewayd.parts import Parts
@@ -22,34 +19,6 @@ from tests.fakes.postbox import BOT, an_id
 
 CLOCK = SystemClock()
 PATIENCE_MS, PATIENCE_SECONDS = 60_000, 60
-
-
-# -- the state directory ----------------------------------------------------------------------------
-
-
-def test_a_directory_of_our_own_is_taken(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    program._check_state(tmp_path)
-
-
-@pytest.mark.parametrize("mode", [0o750, 0o701, 0o770], ids=oct)
-def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path, mode: int) -> None:
-    tmp_path.chmod(mode)
-    with pytest.raises(UnsafeDirectory, match="others may enter"):
-        program._check_state(tmp_path)
-
-
-def test_what_is_no_directory_itself_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path)
-    (tmp_path / "file").touch()
-    for name in ("link", "file"):
-        with pytest.raises(UnsafeDirectory, match="must be a directory itself"):
-            program._check_state(tmp_path / name)
-    with pytest.raises(ConfigError, match="create it for this user"):
-        program._check_state(tmp_path / "none")
-
-
-# -- the parts --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
